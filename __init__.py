@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .stream.group.delete_policy import DeleteResult
     from .stream.group.group import Group
     from .stream.group.info import ConsumerInfo, GroupInfo, Pending, PendingSummary
+    from .stream.group.job import Job
     from .stream.info import ConsumerDetail, FullInfo, GroupDetail, PendingDetail, StreamInfo
     from .stream.jobs.deferred import Deferred
     from .stream.jobs.outcome import Backoff, Discard, Retry, Snooze, TimeLimit
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
     open = Store.open
 else:
+    from .storage.errors import RaxlogError, StoreError  # there to be caught where nothing can be loaded any more
 
     def __getattr__(name: str) -> object:
         """A name of the face, loaded once it is used: a command that lists streams needs few of them."""
@@ -60,7 +62,11 @@ else:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module = next((module for module, names in _WHERE.items() if name in names.split()), "storage.errors")
-        value = globals()[name] = attrgetter(_RENAMED.get(name, name))(import_module(f"{__name__}.{module}"))
+        try:
+            loaded = import_module(f"{__name__}.{module}")
+        except OSError as error:  # of the system, as where no descriptor is free
+            raise StoreError(f"{__name__}.{name} cannot be loaded: {error}. See to the limit that is named.") from error
+        value = globals()[name] = attrgetter(_RENAMED.get(name, name))(loaded)
         return value
 
     def __dir__() -> list[str]:
@@ -88,6 +94,7 @@ _WHERE = {  # all others are errors
     "stream.entries.retention": "Retention",
     "stream.group.group": "Group",
     "stream.group.info": "ConsumerInfo GroupInfo Pending PendingSummary",
+    "stream.group.job": "Job",
     "stream.jobs.deferred": "Deferred",
     "stream.jobs.results": "Result",
     "stream.node.stream_id": "StreamID",
@@ -111,7 +118,7 @@ __all__ = [  # noqa: F405
     "ConsumerStatus", "CorruptionError", "CountTooSmall", "DeadLetter", "DeadLetters", "Deferred", "DeleteResult",
     "Discard", "DumpChecksum", "DurableSubscription", "Entry", "Follower", "FullInfo", "Group", "GroupDetail",
     "GroupExists", "GroupInfo", "GroupStatus", "IDBelowDeleted", "IDBelowEntries", "IDTooSmall", "IDZero",
-    "InvalidArgument", "InvalidDump", "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription",
+    "InvalidArgument", "InvalidDump", "InvalidFields", "InvalidName", "InvalidStreamID", "Job", "LiveSubscription",
     "LiveSubscriptions", "LockTimeout", "Lost", "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream",
     "NoSubscription", "NotAStore", "NotInstalled", "NotOwner", "Pending", "PendingDetail", "PendingSummary", "Pipeline",
     "RaxlogError", "Reached", "ReadOnlyStore", "Report", "Result", "Retention", "Retry", "SalvageReport",

@@ -74,10 +74,10 @@ def _queued(method: Callable[Concatenate[H, P], object]) -> Callable[Concatenate
     return queue
 
 
-def _range(stream: Stream, start: IDLike = "-", end: IDLike = "+", count: int | None = None,
+def _range(stream: Stream, start: IDLike = "-", end: IDLike = "+", count: int | None = None, *,
            reverse: bool = False) -> list[Entry]:
     """The entries of Stream.range(), as a list."""
-    return list(stream.range(start, end, count, reverse))
+    return list(stream.range(start, end, count, reverse=reverse))
 
 
 class _Part(Queue[H]):
@@ -109,6 +109,7 @@ class QueuedStream(_Part[Stream]):
     exists = _queued(Stream.exists)
     count = _queued(Stream.count)
     info = _queued(Stream.info)
+    full_info = _queued(Stream.full_info)
     dump = _queued(Stream.dump)
     groups = _queued(Stream.groups)
 
@@ -123,10 +124,14 @@ class QueuedGroup(_Part[Group]):
     renew = _queued(Group.renew)
     claim = _queued(Group.claim)
     autoclaim = _queued(Group.autoclaim)
+    autoclaim_ids = _queued(Group.autoclaim_ids)
+    claim_ids = _queued(Group.claim_ids)
     pending = _queued(Group.pending)
+    pending_entries = _queued(Group.pending_entries)
     consumers = _queued(Group.consumers)
     info = _queued(Group.info)
     set_id = _queued(Group.set_id)
+    entries_after = _queued(Group.entries_after)
     create_consumer = _queued(Group.create_consumer)
     delete_consumer = _queued(Group.delete_consumer)
     destroy = _queued(Group.destroy)
@@ -199,7 +204,7 @@ class Pipeline(Queue[Calls]):
         """Drop what is queued."""
         self._steps = []
 
-    def execute(self, raise_on_error: bool = True) -> list[Any]:
+    def execute(self, *, raise_on_error: bool = True) -> list[Any]:
         """Run the calls in their order, in one commit; returns their results and leaves the pipeline empty.
 
         Each call sees the changes of those before it. A call that raises changes nothing. With ``raise_on_error``,

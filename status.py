@@ -6,14 +6,14 @@
            └─ file, room on the disk, last commit, versions
 
 Records are read, and of a group two nodes at most, for its lag: the cost is that of the streams, groups and consumers,
-whatever they hold. What cannot be read is named in ``damaged``, and the rest is there. A status that is asked for
-again, with nothing committed since, has the streams of the one before.
+whatever they hold; of dead letters, which say whose they are, those that have come since this process counted them
+last, or all (4 µs each) where some are gone since. What cannot be read is named in ``damaged``, and the rest is there.
+A status that is asked for again, with nothing committed since, has the streams of the one before.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -21,16 +21,18 @@ from typing import TYPE_CHECKING, cast
 from .index.pubsub import channel_index
 from .index.pubsub.leases import Leases
 from .index.subjects import sublist
+from .storage import clocks
 from .storage.engine import reader_table
 from .storage.engine.environment import Environment
 from .storage.engine.reader_table import Reader
-from .storage.errors import CorruptionError
+from .storage.errors import CorruptionError, InvalidArgument
 from .storage.trees.rax import RaxTransaction
 from .storage.versions import versions
 from .stream.entries import header as headers
 from .stream.entries.count import Counter
-from .stream.entries.session import Source
+from .stream.entries.session import Moment, Source
 from .stream.group import deliver
+from .stream.group.dead_letters import DeadLetters
 from .stream.group.state import GroupState, SeenTimes, all_groups
 from .stream.node.arguments import Text, text_of
 from .stream.node.stream_id import StreamID, make_id
@@ -61,10 +63,11 @@ class GroupStatus:
     waiting: float  # seconds since the first entry that is not delivered came, by its ID; 0 if there is none
     pending: int
     released: int  # of those: given back, and with no consumer
+    gone: int  # those that were found to be no longer in the stream, and are pending no more
     oldest_idle: float  # seconds since the oldest delivery that is not acknowledged; 0 if there is none
     oldest_deliveries: int  # how often that entry was delivered: 2 or more is a redelivery; 0 if there is none
     paused_until: float | None  # Unix time, seconds; None where it delivers
-    dead_letters: int  # in STREAM.GROUP.dead
+    dead_letters: int  # of the group, in STREAM.GROUP.dead
     consumers: tuple[ConsumerStatus, ...]
 
 
@@ -106,7 +109,7 @@ class Status:
         before = {one.name: one.added for one in earlier.streams}
         return {one.name: max(0, one.added - before.get(one.name, one.added)) / seconds for one in self.streams}
 
-    def as_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """All of it as dicts, for printing as JSON."""
         return asdict(replace(self, readers=())) | {"readers": [one._asdict() for one in self.readers]}
 
@@ -118,7 +121,7 @@ def take(source: Source, encoding: str | None, previous: Status | None) -> Statu
     damaged: list[str] = []
     size, written = _files(env.path)
     with source.read() as txn:
-        now = time.time()
+        now = clocks.wall_ns() / 1e9
         commit: int = cast("lmdb.Transaction", txn).id()  # an open store's source has no other
         if previous is not None and (previous.commit, previous.last_commit) == (commit, written):
             streams = tuple(_aged(one, now - previous.time, now) for one in previous.streams)
@@ -161,7 +164,6 @@ def _streams(env: Environment, txn: RaxTransaction, encoding: str | None, now: i
             continue
         if there is not None:
             found[name] = there
-    lengths = {name: header.length for name, (_, header) in found.items()}
     times = env.attached(SeenTimes)
     made = []
     for name, (number, header) in found.items():
@@ -169,7 +171,7 @@ def _streams(env: Environment, txn: RaxTransaction, encoding: str | None, now: i
         if header.groups:
             try:
                 for state in all_groups(txn, number, header):
-                    letters = lengths.get(name + b"." + state.name + b".dead", 0)
+                    letters = _letters(Moment(env, txn), name, state.name, damaged)
                     groups.append(_group(txn, state, number, header, encoding, now, letters, times))
             except CorruptionError as error:
                 damaged.append(str(error))
@@ -181,6 +183,14 @@ def _streams(env: Environment, txn: RaxTransaction, encoding: str | None, now: i
             header.due / 1000 if header.deferred else None, tuple(sorted(groups, key=lambda one: str(one.name))),
         ))
     return tuple(made)
+
+
+def _letters(source: Source, stream: bytes, group: bytes, damaged: list[str]) -> int:
+    try:
+        return len(DeadLetters(source, stream, group, list, None, None))
+    except (CorruptionError, InvalidArgument) as error:  # the latter where its stream holds something else
+        damaged += [str(error)] * isinstance(error, CorruptionError)
+        return 0
 
 
 def _group(txn: RaxTransaction, state: GroupState, number: int, header: headers.StreamHeader, encoding: str | None,
@@ -200,7 +210,7 @@ def _group(txn: RaxTransaction, state: GroupState, number: int, header: headers.
     waiting = max(0, now - Counter(txn, number, header).select(header.length - lag).ms) / 1000 if lag else 0.0
     return GroupStatus(
         text_of(state.name, encoding), lag, bool(state.subjects), make_id(*state.last), waiting, state.pending,
-        state.pending - sum(one.pending for one in members), idle, deliveries,
+        state.pending - sum(one.pending for one in members), state.gone, idle, deliveries,
         state.paused / 1000 if state.paused > now else None, letters,
         tuple(ConsumerStatus(text_of(one.name, encoding), one.pending, held.get(one.number, 0.0), one.seen / 1000,
                              None if one.active < 0 else one.active / 1000) for one in members),

@@ -5,16 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakMethod
 
 from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
 from .index.pubsub.pubsub import Binding, PubSub, Reached
 from .pipeline import Pipeline
-from .storage.engine.open_options import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability, OpenOptions
+from .storage.engine.open_options import (
+    BUFFER_WINDOW,
+    BYTES,
+    DURABILITIES,
+    MAX_READERS,
+    OWN,
+    Durability,
+    Encoding,
+    OpenOptions,
+)
 from .storage.errors import InvalidArgument, TransactionError
+from .storage.files import directory
+from .storage.files.lmdb_errors import translated
+from .storage.fork_hooks import look
 from .storage.lifecycle import registry
 from .storage.lifecycle.registry import Share
+from .storage.notices import report
 from .storage.wake.stop import StopFlag
 from .stream.entries.header import NodeLimits
 from .stream.entries.session import Direct
@@ -59,7 +72,7 @@ class Store:
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, readonly: bool = False, create: bool = True,
              durability: Durability = "commit",
-             encoding: str | None = None, lock_timeout: float = 30.0, compression: str | None = None,
+             encoding: Encoding | None = OWN, lock_timeout: float = 30.0, compression: str | None = None,
              node_max_bytes: int | None = None, node_max_entries: int | None = None,
              map_size: int | None = None, max_map_size: int | None = None,
              max_readers: int = MAX_READERS, buffer_window: float = BUFFER_WINDOW) -> Self:
@@ -72,13 +85,16 @@ class Store:
                            system's memory, and is flushed at least every 100 ms and at close. A kill
                            loses nothing, a power cut at most the commits of the last 100 ms, and
                            nothing is ever corrupted. "buffered": append() and extend() return
-                           their final IDs at once and are committed within ``buffer_window``. A
-                           kill or a power cut loses at most the last calls, those of that time,
-                           and keeps all earlier ones. Every other call, reads included, first waits for
+                           their IDs at once and are committed within ``buffer_window``. A
+                           kill or a power cut loses at most the last calls, those of that time, whose
+                           IDs may be given again, and keeps all earlier ones.
+                           Every other call, reads included, first waits for
                            the buffered ones. If their commit fails, AppendsLost is raised by
                            flush(), by close(), and until then by every call
-        ``encoding``       return names and fields as ``str`` in this encoding instead of ``bytes``;
-                           bytes that it cannot decode become lone surrogates ("surrogateescape")
+        ``encoding``       "utf-8": names, fields and values come as ``str``, bytes that are no UTF-8 in them as lone
+                           surrogates ("surrogateescape"), which go in again as those bytes. None: as ``bytes``. Either
+                           is kept in a store that this call creates. "own": what the store keeps, "utf-8" in a new
+                           one. "bytes": bytes through this handle, whatever the store keeps
         ``lock_timeout``   seconds that a write waits for another process or thread before LockTimeout
         ``compression``, ``node_max_bytes``, ``node_max_entries``
                            the defaults of new streams (see Store.stream); kept in a store that this
@@ -99,21 +115,21 @@ class Store:
         is_number = isinstance(buffer_window, int | float) and not isinstance(buffer_window, bool)
         if not is_number or not 0.0001 <= buffer_window <= 60:
             raise InvalidArgument(f"buffer_window={buffer_window!r} must be a number of seconds from 0.0001 to 60")
-        if encoding is not None:
-            try:
-                "".encode(encoding)
-            except (LookupError, TypeError) as error:
-                raise InvalidArgument(f"encoding={encoding!r}: {error}") from None
-        for name, size in (("map_size", map_size), ("max_map_size", max_map_size), ("max_readers", max_readers)):
-            whole(name, size, 1, none="")
-        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-            raise InvalidArgument(f"path={path!r} must name a directory")
+        if encoding not in (OWN, BYTES, "utf-8", None):
+            raise InvalidArgument(f"encoding={encoding!r:.60} is unknown: text is UTF-8 ('utf-8'), and None gives "
+                                  "bytes, for the program to decode")
+        for name, size in (("map_size", map_size), ("max_map_size", max_map_size)):
+            whole(name, size, 1, (1 << 63) - 1, none="")
+        whole("max_readers", max_readers, 1, (1 << 31) - 1, none="")
+        place = directory.place_of(path)
         given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
         options = OpenOptions(readonly, create, durability, map_size, max_map_size, max_readers, buffer_window)
-        share = registry.attach(Path(os.path.abspath(path)), options, lambda: {"limits": list(given)})
+        made: dict[str, object] = {"limits": list(given), "encoding": None if encoding is None else "utf-8"}
+        share = registry.attach(place, options, lambda: made)
         try:
             kept = NodeLimits(*share.env.record.settings["limits"])
-            return cls(share, encoding, float(lock_timeout),
+            text = share.env.record.settings["encoding"] if encoding == OWN else None if encoding == BYTES else encoding
+            return cls(share, text, float(min(lock_timeout, 1 << 63)),
                        kept.changed(compression, node_max_bytes, node_max_entries))
         except BaseException:
             share.close()
@@ -149,6 +165,7 @@ class Store:
         the log. After this and any other exception call close() again; otherwise the next open() in this
         process completes it.
         """
+        look()  # in a forked child the locks are others
         if self._source.closed:
             return
         if self._env.commits.in_own_transaction():
@@ -265,7 +282,7 @@ class Store:
         self._source.require_writable("write")
         return Pipeline(self._source, self._streams, self._pubsub)
 
-    def read(self, streams: Asked[N], count: int | None = None, block: float | None = None, *,
+    def read(self, streams: Asked[N], count: int | None = None, timeout: float | None = 0, *,
              total: int | None = None, max_bytes: int | None = None,
              stop: StopFlag | None = None) -> Found[N]:
         """Read entries after a given ID from each of several streams, without a group. Redis: XREAD.
@@ -274,17 +291,17 @@ class Store:
                        ``+`` for the last entry; a stream that does not exist has no entries yet
         ``count``      at most this many of each stream; ``total``: of all together
         ``max_bytes``  stop once names and values take this many bytes (at least one entry is returned)
-        ``block``      wait this many seconds for the first entry; 0: for ever, None: not at all
+        ``timeout``    wait this many seconds for the first entry; 0: not at all, None: for ever
         ``stop``       a raxlog.Stop (or threading.Event) that ends the wait; the result is then {}
 
         Returns {name: entries} for the streams that have any, in the order given. ``streams`` may also be pairs,
         [(name, ID)], which may name a stream twice; ``pairs`` of the result then has both.
         """
         self._source.require_open()
-        return read_streams(self._source, streams, count, block, total, max_bytes, stop, self._streams.encoding)
+        return read_streams(self._source, streams, count, timeout, total, max_bytes, stop, self._streams.encoding)
 
     def read_group(self, group: Name, consumer: Name, streams: Asked[N], count: int | None = None,
-                   block: float | None = None, *, total: int | None = None, max_bytes: int | None = None,
+                   timeout: float | None = 0, *, total: int | None = None, max_bytes: int | None = None,
                    noack: bool = False, claim_idle: float | None = None,
                    ack: Mapping[N, Iterable[IDLike]] | None = None,
                    stop: StopFlag | None = None) -> Found[N]:
@@ -297,7 +314,7 @@ class Store:
         """
         self._source.require_open()
         return read_group_streams(
-            self._source, group, consumer, streams, count, block, total, max_bytes, noack, claim_idle, ack,
+            self._source, group, consumer, streams, count, timeout, total, max_bytes, noack, claim_idle, ack,
             stop, self._streams.encoding,
         )
 
@@ -363,51 +380,42 @@ class Store:
         """All bindings, or those that lead to one stream, in the order in which they were made."""
         return self._pubsub.bindings(stream)
 
-    @overload
-    def subscribe(self, subject: Text, *, durable: None = None, queue: Text | None = None, weight: int | None = None,
-                  callback: Callable[[Message], object] | None = None, limit: int | None = None,
-                  ack_wait: None = None, prefetch: None = None) -> LiveSubscription: ...
+    def subscribe(self, subject: Text, *, queue: Text | None = None, weight: int = 1,
+                  callback: Callable[[Message], object] | None = None,
+                  max_queued: int | None = None) -> LiveSubscription:
+        """Receive messages published to matching subjects by this or any other process, from now on.
 
-    @overload
-    def subscribe(self, subject: Text, *, durable: Text, queue: Text | None = None, weight: int | None = None,
-                  callback: Callable[[Message], object] | None = None, limit: None = None,
-                  ack_wait: float | None = None, prefetch: int | None = None) -> DurableSubscription: ...
+        Messages are delivered at most once; the subscription ends with close(), with the store, or with the process.
 
-    def subscribe(self, subject: Text, *, durable: Text | None = None, queue: Text | None = None,
-                  weight: int | None = None, callback: Callable[[Message], object] | None = None,
-                  limit: int | None = None, ack_wait: float | None = None,
-                  prefetch: int | None = None) -> LiveSubscription | DurableSubscription:
-        """Receive messages published to matching subjects by this or any other process.
+        ``queue``       a queue group: each message goes to one of its members, whatever their patterns
+        ``weight``      this member's share in its group, 1 to 65,535
+        ``callback``    is called with each message, by one thread for all callbacks of this store;
+                        without it: iterate, ``async for``, or get()
+        ``max_queued``  messages that its queue holds; more are dropped (65,536)
 
-        ``durable``   a name: the subscription outlives this process and keeps its position; each
-                      message is delivered at least once, until it is acknowledged. Without it, the
-                      subscription is live: messages are delivered at most once, and it ends with
-                      close(), with the store, or with the process
-        ``queue``     a queue group: each message goes to one of its members, whatever their patterns
-        ``weight``    this member's share in its group, 1 to 65,535 (1). An existing durable subscription
-                      takes this weight, or keeps its own if none is given
-        ``callback``  is called with each message, by one thread for all callbacks of this store;
-                      without it: iterate, ``async for``, or get()
-        ``limit``     live: messages that its queue holds; more are dropped (65,536)
-        ``ack_wait``  durable: seconds until an unacknowledged message is delivered again (30)
-        ``prefetch``  durable: messages taken in one commit (8)
+        SubjectError for a malformed pattern. One commit.
+        """
+        return self.subscribe_many([subject], queue=queue, weight=weight, callback=callback, max_queued=max_queued)[0]
+
+    def subscribe_durable(self, subject: Text, durable: Text, *, queue: Text | None = None,
+                          weight: int | None = None, callback: Callable[[Message], object] | None = None,
+                          ack_wait: float | None = None, prefetch: int | None = None) -> DurableSubscription:
+        """Receive messages under a name that outlives this process, and keeps its position.
+
+        Each message is delivered at least once, until it is acknowledged. ``durable`` is the name; ``queue``,
+        ``weight`` and ``callback`` are as for subscribe(), but one that exists keeps its weight if none is given.
+
+        ``ack_wait``    seconds until an unacknowledged message is delivered again (30)
+        ``prefetch``    messages taken in one commit (8)
 
         SubjectError for a malformed pattern, SubscriptionExists if the durable name has another
         pattern or queue, StreamExists if another stream is named ``$durable.NAME``. One commit.
         """
-        if durable is None:
-            for name, value in (("ack_wait", ack_wait), ("prefetch", prefetch)):
-                if value is not None:
-                    raise InvalidArgument(f"{name} is for durable subscriptions; a live message takes no ack")
-            return self.subscribe_many([subject], queue=queue, weight=1 if weight is None else weight,
-                                       callback=callback, limit=limit)[0]
-        if limit is not None:
-            raise InvalidArgument("limit is for live subscriptions; a durable one drops nothing")
         return self._pubsub.subscribe_durable(subject, durable, queue, weight, callback, ack_wait, prefetch)
 
     def subscribe_many(self, subjects: Iterable[Text], *, queue: Text | None = None, weight: int = 1,
                        callback: Callable[[Message], object] | None = None,
-                       limit: int | None = None) -> LiveSubscriptions:
+                       max_queued: int | None = None) -> LiveSubscriptions:
         """Make live subscriptions to many patterns, one each and in their order, in one commit or not at all.
 
         ``subjects``  patterns; one that is given twice is subscribed to twice
@@ -419,7 +427,7 @@ class Store:
         """
         if isinstance(subjects, str | bytes) or not isinstance(subjects, Iterable):
             raise InvalidArgument(f"subjects={subjects!r:.60} must be several patterns; for one there is subscribe()")
-        return self._pubsub.subscribe_live(subjects, queue, weight, callback, limit)
+        return self._pubsub.subscribe_live(subjects, queue, weight, callback, max_queued)
 
     def unsubscribe(self, durable: Text) -> bool:
         """Remove a durable subscription with all its undelivered messages; False if there is none.
@@ -475,9 +483,10 @@ class Store:
         NotAStore (no snapshot is at ``incremental_to``), CorruptionError (a record of the store is
         damaged, so no snapshot is made), InvalidArgument, NotInstalled: nothing is left behind.
         """
-        from .recovery.snapshot import full, incremental, restore  # noqa: PLC0415
-        from .recovery.snapshot import shards as cutting  # noqa: PLC0415
-        from .recovery.snapshot.location import local_path  # noqa: PLC0415
+        with translated(self.path):
+            from .recovery.snapshot import full, incremental, restore  # noqa: PLC0415
+            from .recovery.snapshot import shards as cutting  # noqa: PLC0415
+            from .recovery.snapshot.location import required_local  # noqa: PLC0415
 
         self._source.require_open()
         for name, value in (("shards", shards), ("shard_bytes", shard_bytes), ("keep", keep)):
@@ -485,31 +494,36 @@ class Store:
         if shards is not None and shard_bytes is not None:
             raise InvalidArgument("give shards or shard_bytes, not both")
         cut = shards is not None or shard_bytes is not None
-        place = local_path(destination)
         if cut and incremental_to is not None:
             raise InvalidArgument("an increment cannot be cut into shards; make the one or the other")
-        if place is None and (not cut or keep is not None):
-            raise InvalidArgument(f"{destination} is a URL, which only shards can be written to, and without keep")
+        place = Path()
+        if not cut or keep is not None:
+            place = required_local(destination, "without shards, or with keep, a snapshot is")
         if self._env.options.durability != "commit" and not self._env.commits.in_own_transaction():
             self.flush()
-        if cut:
-            made = cutting.make(self.path, destination, shards, shard_bytes, progress)
-        elif incremental_to is not None:
-            made = incremental.make(self.path, Path(destination), Path(incremental_to), progress)
-        else:
-            made = full.make(self.path, Path(destination), progress)
-        if keep is not None and place is not None:
-            restore.keep_last(place.absolute().parent, made, keep)
+        with translated(self.path):
+            if cut:
+                made = cutting.make(self.path, destination, shards, shard_bytes, progress)
+            elif incremental_to is not None:
+                parent = required_local(incremental_to, "an increment builds on a snapshot in")
+                made = incremental.make(self.path, place, parent, progress)
+            else:
+                made = full.make(self.path, place, progress)
+            if keep is not None:
+                restore.keep_last(place.absolute().parent, made, keep)
         return made
 
-    def maintain(self) -> dict[Text, int]:
+    def maintain(self, *, exact: bool = False) -> dict[Text, int]:
         """Apply the retention of each stream (see Stream.configure): {name: number of entries removed}.
+
+        Whole nodes go, so that what is left of one may be older than ``max_age``, say. With ``exact`` the entries
+        themselves go, but for ``max_bytes``: the node that stays is written again.
 
         An append that begins a node does the same; this call is for streams that get no appends, and for a
         backlog. It removes 1,000 nodes per commit and rule. A stream without retention costs about 6 µs.
         CorruptionError at a damaged node; entries removed before that stay removed.
         """
-        return self._streams.maintain()
+        return self._streams.maintain(exact)
 
     def readers(self) -> list[Reader]:
         """The reads that are open at this moment, in all processes, the furthest behind first.
@@ -518,7 +532,8 @@ class Store:
         cannot be reused. raxlog's own calls read in short transactions, so a lag of more than a
         few commits means that a process was stopped in the middle of a read.
         """
-        from .storage.engine import reader_table  # noqa: PLC0415
+        with translated(self.path):
+            from .storage.engine import reader_table  # noqa: PLC0415
 
         self._source.require_open()
         return reader_table.readers(self._env)
@@ -534,10 +549,11 @@ class Store:
                       over with their times advanced, except ``seen`` of consumers of this process whose reads found
                       nothing
         """
-        from . import status  # noqa: PLC0415 - loaded where it is used
-
         self._source.require_open()
-        return status.take(self._source, self._streams.encoding, previous)
+        with translated(self.path):
+            from . import status  # noqa: PLC0415 - loaded where it is used
+
+            return status.take(self._source, self._streams.encoding, previous)
 
     def compact(self, progress: Callable[[str, int, int], None] | None = None) -> Compaction:
         """Rewrite the data file without the space of deleted entries, and switch to it.
@@ -558,15 +574,14 @@ class Store:
         LockTimeout, StoreFull, CorruptionError, ReadOnlyStore, TransactionError: nothing has
         changed. A kill or a power cut at any moment leaves the store either as it was or compacted.
         """
-        from .storage.lifecycle import compaction  # noqa: PLC0415
+        with translated(self.path):
+            from .storage.lifecycle import compaction  # noqa: PLC0415
 
         self._source.require_open()
         if self._source.buffer is not None:
             self._source.buffer.flush()
         done = compaction.compact(self._env, self._source.lock_timeout, progress)
         if done.bytes_after < done.bytes_before:
-            import logging  # noqa: PLC0415 - loaded where it is used
-
-            logging.getLogger("raxlog.store").info(
-                "%s was compacted from %d to %d bytes", self.path, done.bytes_before, done.bytes_after)
+            report("raxlog.store", "info", "%s was compacted from %d to %d bytes", self.path, done.bytes_before,
+                   done.bytes_after)
         return done

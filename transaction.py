@@ -25,12 +25,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import ref
 
-import lmdb
-
 from .index.pubsub.pubsub import Binding, PubSub, Reached
 from .storage.commit.write_transaction import WriteTransaction
 from .storage.errors import NotOwner, TransactionError
-from .storage.files.lmdb_errors import translate_error
+from .storage.files.lmdb_errors import is_failure, translate_error
+from .storage.fork_hooks import look
 from .stream.entries.session import Direct, Source
 from .stream.entries.sweep import sweep
 from .stream.group.group import Group
@@ -147,13 +146,13 @@ class Calls:
         self._open()
         return self._streams.names()
 
-    def streams_between(self, start: bytes, end: bytes | None = None, count: int | None = None) -> list[bytes]:
+    def streams_between(self, start: Name, end: Name | None = None, count: int | None = None) -> list[Text]:
         """The names of streams from ``start`` up to ``end``, which is not one of them, in order: ``count`` at most.
 
-        As bytes, whatever the store's encoding is. Costs what it returns, as ``state.between()`` does.
+        In the order of their bytes. Costs what it returns, as ``state.between()`` does.
         """
         self._open()
-        return self._streams.names_between(start, end, count)
+        return self._streams.names_between(name_bytes(start), None if end is None else name_bytes(end), count)
 
     def rename_stream(self, old: Name, new: Name) -> bool:
         """Store.rename_stream()."""
@@ -178,14 +177,14 @@ class Calls:
     def read(self, streams: Asked[N], count: int | None = None, *, total: int | None = None,
              max_bytes: int | None = None) -> Found[N]:
         """Store.read(), which sees the changes made so far."""
-        return read_streams(self._open(), streams, count, None, total, max_bytes, None, self._streams.encoding)
+        return read_streams(self._open(), streams, count, 0, total, max_bytes, None, self._streams.encoding)
 
     def read_group(self, group: Name, consumer: Name, streams: Asked[N], count: int | None = None, *,
                    total: int | None = None, max_bytes: int | None = None, noack: bool = False,
                    claim_idle: float | None = None,
                    ack: Mapping[N, Iterable[IDLike]] | None = None) -> Found[N]:
         """Store.read_group()."""
-        return read_group_streams(self._open(), group, consumer, streams, count, None, total, max_bytes, noack,
+        return read_group_streams(self._open(), group, consumer, streams, count, 0, total, max_bytes, noack,
                                   claim_idle, ack, None, self._streams.encoding)
 
 
@@ -245,6 +244,7 @@ class Transaction(Calls):
 
     def require(self) -> None:
         """TransactionError unless the transaction is open and this is its thread."""
+        look()
         if self._txn is None:
             raise TransactionError("the transaction has not begun; use it as: with store.transaction() as tx")
         if self._ended:
@@ -263,10 +263,10 @@ class Transaction(Calls):
         spoiled, self._spoiled = self._spoiled, _UNFINISHED
         try:
             result = operation(txn)
-        except lmdb.Error as error:  # a full map, for one: LMDB takes nothing more in this transaction
-            self._spoiled = translate_error(self._direct.env.path, error)
-            raise self._spoiled from error
         except BaseException as error:
+            if is_failure(error):  # a full map, for one: LMDB takes nothing more in this transaction
+                self._spoiled = translate_error(self._direct.env.path, error)
+                raise self._spoiled from error
             untouched = txn.is_untouched(before, error) and not isinstance(error, NotOwner)
             self._spoiled = spoiled if untouched else error
             raise

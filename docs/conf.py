@@ -29,7 +29,7 @@ exclude_patterns = ["build", "dist", "tests", "spark-warehouse", "*.egg-info", "
 highlight_language = "none"
 nitpicky = True
 nitpick_ignore_regex = [
-    ("py:.*", r"(raxlog\.)?(storage|stream|index|recovery|tools|store|pipeline|transaction)\..*"),  # of types
+    ("py:.*", r"(raxlog\.)?(storage|stream|index|recovery|testing|tools|store|pipeline|transaction)\..*"),  # of types
     ("py:.*", r"(collections|os|datetime|pathlib|typing|threading|pa|pyarrow|asyncio|types|enum|redis|taskiq)\..*"),
     ("py:.*", r"([A-Za-z]\w*|raxlog\.\w+Error)"),  # a type of the standard library, or an alias
 ]

@@ -65,8 +65,8 @@ def fill(folder: str) -> None:
         items = ("book", "atlas", "globe", "map", "compass", "lamp", "chart", "pen", "ink")
         orders.extend([{"item": item, "qty": str(number % 3 + 1)} for number, item in enumerate(items)],
                       ids=[f"{minute + number * 7_331}-0" for number in range(len(items))])
-        billing = orders.create_group("billing", start="0")
-        orders.create_group("shipping", start="0")
+        billing = orders.create_group("billing")
+        orders.create_group("shipping")
         taken = billing.read("anna", count=5)
         billing.read("ben", count=2)
         billing.ack(*[entry.id for entry in taken[:3]])

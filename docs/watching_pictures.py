@@ -31,7 +31,7 @@ with raxlog.open(sys.argv[1], encoding="utf-8", durability="relaxed") as store:
     orders, mail, payments = map(store.stream, ("orders", "mail", "payments"))
     for stream, groups in ((orders, ("billing", "shipping", "audit")), (mail, ("senders",)), (payments, ("ledger",))):
         for group in groups:
-            stream.create_group(group, start="0", create_stream=True)
+            stream.create_group(group, start="0")
     past = int((time.time() - 840) * 1000)
     payments.extend([{"amount": str(n)} for n in range(40)], ids=[f"{past + n * 100}-0" for n in range(40)])
     payments.group("ledger").read("nightly", count=6)

@@ -51,14 +51,16 @@ class SubprocessTask:
         code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main(sys.argv[1])"
         self.error: Exception | None = None
         self._result: tuple[Any] | None = None  # once received
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a file cannot fill up as a pipe does
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code, task],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr,
-            )
+            with contextlib.ExitStack() as left:
+                # A file cannot fill up as a pipe does.
+                self._stderr = left.enter_context(tempfile.TemporaryFile())
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", code, task],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr,
+                )
+                left.pop_all()
         except OSError as error:
-            self._stderr.close()
             raise StoreError(
                 f"a process to read the store cannot be started ({sys.executable!r}: {error})."
             ) from error

@@ -154,7 +154,7 @@ class NotAStore(StoreError):
 
 
 class UnsupportedFormat(StoreError):
-    """The store was written in a newer format than this raxlog can read."""
+    """The store was written in another format than this raxlog reads."""
 
 
 class StoreFull(StoreError):

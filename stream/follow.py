@@ -10,10 +10,10 @@ that begins there returns what this one would have returned next.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Self
 
+from ..storage import clocks
 from ..storage.errors import TransactionError
 from ..storage.wake.stop import StopFlag, is_stopped
 from .entries.header import shown
@@ -52,23 +52,25 @@ class Follower:
         return self
 
     def __next__(self) -> Entry:
-        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        deadline = None if self._timeout is None else clocks.monotonic() + self._timeout
         while not is_stopped(self._stop):
+            has_looked = self._entries is None
             try:
+                if has_looked:
+                    seen = self._look()
+                    due = release_due(self._source, self._name, seen and seen[3])
+                    self.waits_for = {Condition(stream_moves, self._name): seen}, due
+                for entry in self._entries or ():
+                    self.after = entry.id
+                    return entry
                 if self._entries is not None:
-                    for entry in self._entries:
-                        self.after = entry.id
-                        return entry
                     self.after = max(self.after, self._last)  # what there was behind it has been deleted
                     self._entries = None
-                seen = self._look()
-                due = release_due(self._source, self._name, seen and seen[3])
-                self.waits_for = {Condition(stream_moves, self._name): seen}, due
             except BaseException:
                 self._entries = None  # the next call reads on behind ``after``
                 raise
-            if self._entries is None and not self._source.env.attached(Waiting).wait(
-                    self.waits_for[0], deadline, due, stop=self._stop):
+            if has_looked and not self._source.env.attached(Waiting).wait(
+                    self.waits_for[0], deadline, self.waits_for[1], stop=self._stop):
                 break
         raise StopIteration
 

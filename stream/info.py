@@ -8,10 +8,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..storage.errors import CorruptionError, NoStream
+from ..storage.figures import Figures
 from ..storage.format import keys, records
 from ..storage.trees.rax import Rax, RaxTransaction
 from .entries import header as headers
@@ -33,7 +35,8 @@ _CODECS = {records.RAW: "none", records.ZSTD: "zstd"}
 COUNT = 10  # entries, and pending entries of each list, as in Redis
 
 
-class StreamInfo(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StreamInfo(Figures):
     """A stream at one moment. The figures from ``length`` to ``last_entry`` are those of XINFO STREAM."""
 
     name: Text
@@ -59,10 +62,10 @@ class StreamInfo(NamedTuple):
     next_due: float | None  # when the first of them does: Unix time, seconds
     codec: str  # of values
 
-    def as_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """The figures under their names in XINFO STREAM, for printing as JSON."""
         rules = None if self.retention is None else self.retention.rules()
-        figures = _named(self._asdict() | {"retention": rules or None})
+        figures = _named(Figures.to_dict(self) | {"retention": rules or None})
         usual: dict[str, object] = {
             "radix-tree-nodes": None, "schema": {}, "schema-checked": None if self.schema else False, "retention": None,
             "deferred": 0, "next-due": None, "codec": RAW,
@@ -70,7 +73,8 @@ class StreamInfo(NamedTuple):
         return {name: value for name, value in figures.items() if name not in usual or value != usual[name]}
 
 
-class PendingDetail(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PendingDetail(Figures):
     """One pending entry. A released one has no consumer and no time of delivery."""
 
     id: StreamID
@@ -79,7 +83,8 @@ class PendingDetail(NamedTuple):
     deliveries: int
 
 
-class ConsumerDetail(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ConsumerDetail(Figures):
     """One consumer: when it last tried to read and last received an entry, and its unacknowledged entries."""
 
     name: Text
@@ -89,7 +94,8 @@ class ConsumerDetail(NamedTuple):
     pending: list[PendingDetail]
 
 
-class GroupDetail(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GroupDetail(Figures):
     """One group with its pending entries and its consumers."""
 
     name: Text
@@ -104,35 +110,29 @@ class GroupDetail(NamedTuple):
     consumers: list[ConsumerDetail]
 
 
-class FullInfo(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FullInfo(Figures):
     """A stream with its first entries and its groups."""
 
     stream: StreamInfo
     entries: list[Entry]
     groups: list[GroupDetail]
 
-    def as_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """All figures, each under its name in XINFO STREAM FULL if it has one, for printing as JSON."""
-        figures = self.stream.as_dict()
+        figures = self.stream.to_dict()
         del figures["first-entry"], figures["last-entry"]  # FULL has the entries instead
-        groups = [
-            _named(group._asdict()) | {
-                "pending": [_named(row._asdict()) for row in group.pending],
-                "consumers": [
-                    _named(one._asdict()) | {"pending": [_named(row._asdict()) for row in one.pending]}
-                    for one in group.consumers
-                ],
-            }
-            for group in self.groups
-        ]  # fmt: skip
-        return figures | {"entries": self.entries, "groups": groups}
+        return figures | {"entries": self.entries, "groups": [_named(group.to_dict()) for group in self.groups]}
 
 
 _NAMES = {"seen": "seen-time", "active": "active-time", "delivered": "delivery-time"}
 
 
-def _named(row: dict[str, object]) -> dict[str, object]:
-    return {_NAMES.get(name) or name.replace("_", "-"): value for name, value in row.items()}
+def _named(row: dict[str, Any]) -> dict[str, Any]:
+    """Figures, and those in lists within them, under Redis' names."""
+    return {_NAMES.get(name) or name.replace("_", "-"):
+            [_named(one) if isinstance(one, dict) else one for one in value] if isinstance(value, list) else value
+            for name, value in row.items()}
 
 
 def describe(source: Source, name: bytes, number: int | None, encoding: str | None) -> StreamInfo | None:
@@ -251,7 +251,7 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
 def header_of(stream: Stream) -> headers.StreamHeader | None:
     """The stream's own record, for figures that must not cost a walk. None where there is no stream."""
     with stream._source.read() as txn:
-        found = headers.find(txn, stream.name)
+        found = headers.find(txn, stream._name)
     return None if found is None else found[1]
 
 
@@ -279,7 +279,7 @@ def stored_node(stream: Stream, id: StreamID) -> tuple[bytes, bytes] | None:
 
 
 def _nodes_prefix(txn: RaxTransaction, stream: Stream) -> bytes:
-    found = headers.find(txn, stream.name)
+    found = headers.find(txn, stream._name)
     if found is None:
         raise NoStream(f"there is no stream {shown(stream.name)} in {stream._source.env.path}")
     return keys.family(found[0], keys.NODE)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from ..storage import clocks
 from ..storage.errors import InvalidArgument, InvalidStreamID
 from ..storage.trees.rax import RaxTransaction
 from ..storage.wake.stop import StopFlag, is_stopped
 from .entries import header as headers
 from .entries.range_read import read_range
-from .entries.session import Direct, Source, parse_block
+from .entries.session import Source, parse_timeout
 from .group.deliver import Answer, GroupRead, Room, Target, history_start, parse_ids, read_group
 from .group.state import SeenTimes
 from .group.waiter import Condition, Seen, Waiting, stream_moves
@@ -43,17 +44,17 @@ class Found(dict[N, list[Entry]]):
             self[name] = self[name] + entries if name in self else entries
 
 
-def read_streams(source: Source, streams: Asked[N], count: int | None, block: float | None,
+def read_streams(source: Source, streams: Asked[N], count: int | None, timeout: float | None,
                  total: int | None, max_bytes: int | None, stop: StopFlag | None,
                  encoding: str | None) -> Found[N]:
     """Entries behind an ID of each stream, under the names asked for; only streams with such."""
-    wait = None if block is None else parse_block(source, block)
+    wait = parse_timeout(source, timeout)
     looks = look_behind(source, streams, count, total, max_bytes, encoding)
-    deadline = None if wait in (None, 0) else time.monotonic() + wait
+    deadline = clocks.monotonic() + wait if wait < math.inf else None
     for found, seen, due in looks:
         if is_stopped(stop):
             break
-        if found or wait is None or not isinstance(source, Direct):
+        if found or not wait:
             return found
         if not source.env.attached(Waiting).wait(seen, deadline, due, stop=stop):
             break
@@ -112,13 +113,14 @@ def _start(txn: RaxTransaction, source: Source, name: bytes, after: IDLike) -> S
 
 
 def read_group_streams(source: Source, group: Name, consumer: Name, streams: Asked[N],
-                       count: int | None, block: float | None, total: int | None, max_bytes: int | None,
+                       count: int | None, timeout: float | None, total: int | None, max_bytes: int | None,
                        noack: bool, claim_idle: float | None, ack: Mapping[M, Iterable[IDLike]] | None,
-                       stop: StopFlag | None, encoding: str | None) -> Found[N]:
+                       stop: StopFlag | None, encoding: str | None, keeps_gone: bool = False) -> Found[N]:
     """Deliver from several streams that have a group of the same name, in one commit."""
-    wait = None if block is None else parse_block(source, block)
+    wait = parse_timeout(source, timeout)
     wanted, targets, keys = parse_group_read(group, consumer, streams, count, total, max_bytes, noack, claim_idle, ack,
                                              stop)
+    wanted = wanted._replace(keeps_gone=keeps_gone)
     return found_by(read_group(source, source.env.attached(SeenTimes), wanted, targets, wait), keys, encoding)
 
 

@@ -7,7 +7,7 @@ from itertools import islice, takewhile
 from typing import Any, TypeVar, overload
 
 from ..storage.commit.write_transaction import WriteTransaction
-from ..storage.errors import CorruptionError, InvalidArgument
+from ..storage.errors import CorruptionError, InvalidArgument, InvalidName
 from ..storage.format import keys, records
 from ..storage.trees.rax import Rax, RaxTransaction, family_rows
 from .entries.session import Source
@@ -194,7 +194,10 @@ def _add_to_count(txn: WriteTransaction, change: int) -> None:
 
 def _sealed(key: Name, value: Value) -> tuple[bytes, bytes]:
     full = _state_key(key)
-    stored = stored_bytes(value, "state value")
+    try:
+        stored = stored_bytes(value, "state value")
+    except InvalidName as error:
+        raise InvalidArgument(f"the value of state key {full[9:]!r:.60}: {error}") from None
     if len(stored) > MAX_STATE_VALUE:
         raise InvalidArgument(f"the state value has {len(stored)} bytes; {MAX_STATE_VALUE} are allowed")
     return full, records.seal(full, [stored])

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import (
@@ -40,7 +40,7 @@ from .entries.retention import Retention, parsed_retention
 from .entries.schema import StreamSchema, parsed_schema
 from .entries.session import PIECE_ASKED, Direct, Source, in_pieces
 from .follow import Follower
-from .group.delete_policy import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
+from .group.delete_policy import KEEPREF, DeleteResult, checked_policy, delete_ex, drop_retries, evict
 from .group.expiry import expire_begun
 from .group.group import Group, checked_entries_read
 from .group.info import GroupInfo, describe_group
@@ -49,7 +49,7 @@ from .group.subject_filter import checked_subjects
 from .info import FullInfo, StreamInfo, describe, describe_fully
 from .jobs import deferred as jobs
 from .jobs.deferred import Deferred
-from .node.arguments import Name, Text, member_name, texts_of, whole
+from .node.arguments import Name, Text, member_name, text_of, texts_of, whole
 from .node.decode import flatten
 from .node.entry import Entry, Flattened, flatten_all
 from .node.stream_id import (
@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from .node.arguments import Appended
     from .node.model import Model
 
+T = TypeVar("T")
+
 _AT_ONCE = 1000  # entries, about a millisecond
 
 
@@ -83,7 +85,7 @@ class Stream:
     The stream need not exist: the first append creates it, and reads find nothing.
     """
 
-    __slots__ = ("_codec", "_codec_in_use", "_encoding", "_limits", "_model", "_number", "_source", "name")
+    __slots__ = ("_codec", "_codec_in_use", "_encoding", "_limits", "_model", "_name", "_number", "_source")
 
     def __init__(self, source: Source, name: bytes, limits: NodeLimits, encoding: str | None,
                  codec: str | None = None, model: Model | None = None) -> None:
@@ -94,14 +96,19 @@ class Stream:
         self._codec_in_use = codec if codec == RAW else None  # by appends; None: the header is to be asked
         self._model = model
         self._number: int | None = None
-        self.name = name
+        self._name = name
 
     def __repr__(self) -> str:
-        return f"<raxlog.Stream {shown(self.name)} in {str(self._source.env.path)!r}>"
+        return f"<raxlog.Stream {shown(self._name)} in {str(self._source.env.path)!r}>"
+
+    @property
+    def name(self) -> Text:
+        """The stream's name."""
+        return text_of(self._name, self._encoding)
 
     def bound(self, source: Source) -> Stream:
         """A handle on the same stream whose calls are part of something else, such as a transaction."""
-        return Stream(source, self.name, self._limits, self._encoding, self._codec, self._model)
+        return Stream(source, self._name, self._limits, self._encoding, self._codec, self._model)
 
     # -- writing ------------------------------------------------------------------------
 
@@ -160,7 +167,7 @@ class Stream:
             claim = parse_claim(producer, idempotent_id, new, flat)
         expected = None if expect_last is None else parse_id(expect_last)
         if create and wanted is None and claim is None and expected is None and codec is None:
-            name, limits, buffer, now = self.name, self._limits, self._source.buffer, now_ms()
+            name, limits, buffer, now = self._name, self._limits, self._source.buffer, now_ms()
             if buffer is None or buffer.ended:
                 return self._source.submit(partial(writer.append, name, limits, new, now, flat, expire_begun))
             if new is AUTO:
@@ -205,7 +212,7 @@ class Stream:
                 wanted: trim.Trim | None, refs: str, claim: Claim | None, expected: StreamID | None,
                 codec: str | None) -> list[StreamID]:
         """Append flattened entries, in a commit or by the write buffer; their IDs, none if there is no stream."""
-        name, limits, buffer, now = self.name, self._limits, self._source.buffer, now_ms()
+        name, limits, buffer, now = self._name, self._limits, self._source.buffer, now_ms()
         is_buffered = not (buffer is None or buffer.ended or claim is not None or expected is not None)
         operation = partial(  # which holds no handle: where it is buffered it may outlive all of them
             _append, name, limits, news, now, flats, create, wanted, refs, claim, expected, codec, not is_buffered)
@@ -234,42 +241,45 @@ class Stream:
             return iter(entries), first
         return (encoded(fields, codec, self._model) for fields in entries), first
 
-    def defer(self, fields: Appended, *, delay: float | None = None, at: datetime | int | None = None) -> Deferred:
+    def defer(self, fields: Appended, *, delay: float | None = None, at: datetime | None = None) -> Deferred:
         """Append an entry later, in ``delay`` seconds or ``at`` a time; it is deferred durably when this returns.
 
-        ``at`` is a datetime with a time zone, or milliseconds since 1970 as in an ID, up to the year 9999; a time in
-        the past means at once. The entry is appended once, with an ID of the moment of the append, by the first process
-        to do so: within 50 ms of the time by a waiting Group.read(), store.read() or follow(); otherwise by the next
-        such call, or by the next append that is not buffered, after its own entries. Entries are appended in the order
-        of their times, up to 1,000 entries or a megabyte per commit. A store open with readonly=True appends none.
+        ``at`` is a datetime with a time zone; a time in the past means at once. The entry is appended once, with an ID
+        of the moment of the append, by the first process to do so: within 50 ms of the time by a waiting Group.read(),
+        store.read() or follow(); otherwise by the next such call, or by the next append that is not buffered, after its
+        own entries. Entries are appended in the order of their times, up to 1,000 entries or a megabyte per commit. A
+        store open with readonly=True appends none.
 
         Times follow the wall clock: if it is set forward, entries come early; if it is set back, they come late. None
         is lost or appended twice. Creates the stream. Raises InvalidArgument for any other time, and the errors of
         append(). Costs about as much as append(), however many entries are deferred.
         """
         (prepared,), codec = self._prepared((fields,))
-        return jobs.defer(self._source, self.name, self._limits, self._encoding, prepared, codec, delay, at)
+        return jobs.defer(self._source, self._name, self._limits, self._encoding, prepared, codec, delay, at)
 
     def deferred(self) -> Iterator[Deferred]:
         """The deferred entries in the order of their times, lazily: in transactions of up to 1,000 entries."""
-        return jobs.read_deferred(self._source, self.name, self._encoding)
+        return jobs.read_deferred(self._source, self._name, self._encoding)
 
     def cancel_deferred(self, token: str) -> bool:
         """Cancel a deferred entry; False if it was appended or cancelled. InvalidArgument if it is not a token."""
-        return jobs.cancel(self._source, self.name, token)
+        return jobs.cancel(self._source, self._name, token)
 
     def delete(self, *ids: IDLike) -> int:
         """Delete entries by ID; returns how many existed. Redis: XDEL.
 
         All IDs are parsed before anything is deleted. Outside a transaction, each commit deletes up to
         10,000. Space is freed when the last entry of a node is deleted, and when most entries of a
-        node are.
+        node are. What waits for a retry leaves the pending list; what a consumer holds stays there, as in Redis.
         """
         wanted = sorted({parse_id(sid) for sid in ids})
 
         def delete(some: list[StreamID], txn: WriteTransaction) -> int:
-            stream = writer.locate(txn, self.name)
-            return 0 if stream is None else deleting.delete(txn, stream, some)
+            stream = writer.locate(txn, self._name)
+            if stream is None:
+                return 0
+            drop_retries(txn, stream, some)
+            return deleting.delete(txn, stream, some)
 
         return sum(in_pieces(self._source, wanted, delete))
 
@@ -287,7 +297,7 @@ class Stream:
         checked_policy(refs)
 
         def delete(some: list[StreamID], txn: WriteTransaction) -> list[DeleteResult]:
-            stream = writer.locate(txn, self.name)
+            stream = writer.locate(txn, self._name)
             return [DeleteResult.MISSING] * len(some) if stream is None else delete_ex(txn, stream, some, refs)
 
         return list(chain.from_iterable(in_pieces(self._source, wanted, delete, PIECE_ASKED)))
@@ -315,7 +325,7 @@ class Stream:
 
             def operation(txn: WriteTransaction, so_far: int = evicted,
                           after: bytes = after) -> tuple[int, bytes | None]:
-                stream = writer.locate(txn, self.name)
+                stream = writer.locate(txn, self._name)
                 if stream is None:
                     return 0, None
                 most = trim.effective_limit(wanted, stream.header.limits)
@@ -347,7 +357,7 @@ class Stream:
             raise IDTooSmall(f"the last ID {last} is smaller than the given max_deleted_id {deleted}")
 
         def operation(txn: WriteTransaction) -> None:
-            stream = writer.require(txn, self.name)
+            stream = writer.require(txn, self._name)
             header = stream.header
             if last < header.max_deleted:
                 raise IDBelowDeleted(
@@ -384,7 +394,7 @@ class Stream:
                   idempotence_cap: int | None = None, schema: Mapping[str, str] | None = None,
                   schema_checked: bool | None = None, retention: Retention | None = None,
                   codec: str | None = None) -> dict[str, Any]:
-        """Change a stream's settings; returns those that have changed. NoStream if it does not exist.
+        """Change a stream's settings; returns those that have changed. Creates the stream.
 
         The first three, those of Store.stream(), apply to nodes begun from now on.
         ``idempotence_window`` (seconds, 1 .. 86,400) and ``idempotence_cap`` (IDs per producer,
@@ -416,7 +426,7 @@ class Stream:
         rules = None if retention is None else parsed_retention(retention)
 
         def operation(txn: WriteTransaction) -> dict[str, Any]:
-            stream = writer.require(txn, self.name)
+            stream = writer.ensure(txn, self._name, self._limits)
             header = stream.header
             limits, (window, cap) = header.limits, header.idempotence
             changed = {name: value for name, value in nodes.items() if limits.changed(**{name: value}) != limits}
@@ -429,7 +439,7 @@ class Stream:
             named = kept.fields if fields is None else fields
             checked = kept.checked and bool(named) if schema_checked is None else schema_checked
             if checked and not named:
-                raise InvalidArgument(f"stream {shown(self.name)} has no schema to be checked; pass schema, too")
+                raise InvalidArgument(f"stream {shown(self._name)} has no schema to be checked; pass schema, too")
             changed |= {"schema": named} if named != kept.fields else {}
             changed |= {"schema_checked": checked} if checked != kept.checked else {}
             if retention is not None and rules != header.retention:
@@ -453,7 +463,7 @@ class Stream:
 
     # -- reading ------------------------------------------------------------------------
 
-    def range(self, start: IDLike = "-", end: IDLike = "+", count: int | None = None,
+    def range(self, start: IDLike = "-", end: IDLike = "+", count: int | None = None, *,
               reverse: bool = False) -> Iterator[Entry]:
         """The entries from ``start`` to ``end``, both included, lazily. Redis: XRANGE, XREVRANGE.
 
@@ -470,7 +480,7 @@ class Stream:
 
     def _read(self, first: StreamID, last: StreamID, count: int | None = None, reverse: bool = False,
               number: int | None = None) -> Iterator[Entry]:
-        found = range_read.read_range(self._source, self.name, first, last, count, reverse, self._encoding, number)
+        found = range_read.read_range(self._source, self._name, first, last, count, reverse, self._encoding, number)
         return found if self._model is None else (entry.typed(self._model) for entry in found)
 
     def follow(self, after: IDLike = "$", timeout: float | None = None, *, stop: StopFlag | None = None) -> Follower:
@@ -485,14 +495,14 @@ class Stream:
         delivered or acknowledged: each follower sees every entry, except entries that are trimmed before it reads
         them. Raises TransactionError in a transaction; CorruptionError at a damaged node; StoreClosed.
         """
-        return Follower(self._source, self.name, after, timeout, stop, self._read)
+        return Follower(self._source, self._name, after, timeout, stop, self._read)
 
     def nodes(self, start: IDLike = "-", end: IDLike = "+") -> Iterator[scan.StoredNode]:
         """The nodes that hold a range's entries, as they are stored: lazily, as ((ms, seq), listpack).
 
         In place of a damaged listpack, the CorruptionError is returned.
         """
-        return scan.read_nodes(self._source, self.name, parse_start(start), parse_end(end))
+        return scan.read_nodes(self._source, self._name, parse_start(start), parse_end(end))
 
     def to_arrow(self, start: IDLike = "-", end: IDLike = "+", schema: Schema | None = None, *,
                  batch_size: int = 65_536, mode: str = "PERMISSIVE", skip_damaged: bool = False,
@@ -515,15 +525,15 @@ class Stream:
 
         first, last = parse_start(start), min(parse_end(end), self.last_id)
         return arrow.reader(
-            scan.read_nodes(self._source, self.name, first, last),
+            scan.read_nodes(self._source, self._name, first, last),
             arrow.projection(default_columns(self.schema) if schema is None else schema, **columns),
-            start=first, end=last, stream=self.name.decode("utf-8", "backslashreplace"), batch_size=batch_size,
+            start=first, end=last, stream=self._name.decode("utf-8", "backslashreplace"), batch_size=batch_size,
             mode=mode, skip_damaged=skip_damaged, tally=tally,
         )
 
     def get(self, id: IDLike) -> Entry | None:
         """The entry with exactly this ID; None if it does not exist (any more)."""
-        entry = range_read.get(self._source, self.name, parse_id(id), self._known())
+        entry = range_read.get(self._source, self._name, parse_id(id), self._known())
         return None if entry is None else texts_of([entry], self._encoding, self._model)[0]
 
     def __len__(self) -> int:
@@ -537,6 +547,10 @@ class Stream:
 
     def __iter__(self) -> Iterator[Entry]:
         return self.range()
+
+    def __contains__(self, id: IDLike) -> bool:
+        """Whether get() finds an entry with this ID."""
+        return self.get(id) is not None
 
     def exists(self) -> bool:
         """Whether the stream has been created (it may be empty)."""
@@ -562,17 +576,17 @@ class Stream:
 
     def count(self, start: IDLike = "-", end: IDLike = "+") -> int:
         """The number of live entries from ``start`` to ``end``, without reading them: some 10 µs."""
-        return counting.count(self._source, self.name, parse_start(start), parse_end(end), self._known())
+        return counting.count(self._source, self._name, parse_start(start), parse_end(end), self._known())
 
     def rank(self, id: IDLike) -> int:
         """The number of live entries with a smaller ID: 0 for the first. The ID itself need not exist."""
-        return counting.rank(self._source, self.name, parse_id(id), self._known())
+        return counting.rank(self._source, self._name, parse_id(id), self._known())
 
     def select(self, k: int) -> StreamID:
         """The ID of the k-th live entry, from 0. IndexError if there is none."""
         if type(k) is not int:
             raise InvalidArgument(f"select({k!r}): the number of an entry must be a whole number")
-        return counting.select(self._source, self.name, k, self._known())
+        return counting.select(self._source, self._name, k, self._known())
 
     def split(self, n: int) -> list[tuple[StreamID, StreamID, int]]:
         """Up to ``n`` ID ranges (start, end, entries) of equal count, both ends included.
@@ -582,33 +596,25 @@ class Stream:
         """
         if type(n) is not int or n < 1:
             raise InvalidArgument(f"split({n!r}): the number of parts must be a whole number >= 1")
-        return counting.split(self._source, self.name, n, self._known())
+        return counting.split(self._source, self._name, n, self._known())
 
-    @overload
-    def info(self, full: Literal[False] = False) -> StreamInfo: ...
+    def info(self) -> StreamInfo:
+        """The figures of XINFO STREAM, in 0.1 ms. NoStream if it does not exist."""
+        return self._there(describe(self._source, self._name, self._known(), self._encoding))
 
-    @overload
-    def info(self, full: Literal[True], count: int | None = 10) -> FullInfo: ...
+    def full_info(self, count: int | None = 10) -> FullInfo:
+        """The figures of XINFO STREAM FULL, all of one state, read in one transaction. NoStream if it does not exist.
 
-    @overload
-    def info(self, full: bool, count: int | None = 10) -> StreamInfo | FullInfo: ...
-
-    def info(self, full: bool = False, count: int | None = 10) -> StreamInfo | FullInfo:
-        """The figures of XINFO STREAM; with ``full``, of XINFO STREAM FULL. NoStream if it does not exist.
-
-        Takes 0.1 ms. ``full`` walks all node keys: only then ``radix_tree_nodes`` is counted (otherwise it is
-        None) and a missing node is found. It adds the first ``count`` entries, and the groups with the first
-        ``count`` pending entries of each group and of each consumer; ``count`` None or 0 means all.
-        All figures are of one state, read in one transaction.
+        Walks all node keys: only here ``radix_tree_nodes`` is counted (otherwise it is None) and a missing node is
+        found. Has the first ``count`` entries, and the groups with the first ``count`` pending entries of each group
+        and of each consumer; ``count`` None or 0 means all.
         """
-        info: StreamInfo | FullInfo | None
-        if full:
-            info = describe_fully(self._source, self.name, self._known(), self._encoding, count)
-        else:
-            info = describe(self._source, self.name, self._known(), self._encoding)
-        if info is None:
-            raise NoStream(f"there is no stream {shown(self.name)} in {self._source.env.path}")
-        return info
+        return self._there(describe_fully(self._source, self._name, self._known(), self._encoding, count))
+
+    def _there(self, found: T | None) -> T:
+        if found is None:
+            raise NoStream(f"there is no stream {shown(self._name)} in {self._source.env.path}")
+        return found
 
     def dump(self, redis_version: str = "7.2") -> bytes:
         """The stream with its groups and pending entries as a payload for restore_stream(). Redis: DUMP.
@@ -621,17 +627,14 @@ class Stream:
         """
         from .dump import dump  # noqa: PLC0415 - loaded where it is used
 
-        payload = dump.dump(self._source, self.name, redis_version)
-        if payload is None:
-            raise NoStream(f"there is no stream {shown(self.name)} in {self._source.env.path}")
-        return payload
+        return self._there(dump.dump(self._source, self._name, redis_version))
 
     def groups(self) -> list[GroupInfo]:
         """All consumer groups of the stream, by name. Redis: XINFO GROUPS. NoStream if it does not exist."""
         with self._source.read() as txn:
-            found = headers.find(txn, self.name, self._number)
+            found = headers.find(txn, self._name, self._number)
             if found is None:
-                raise NoStream(f"there is no stream {shown(self.name)} in {self._source.env.path}")
+                raise NoStream(f"there is no stream {shown(self._name)} in {self._source.env.path}")
             infos = [describe_group(txn, state, *found, self._encoding) for state in all_groups(txn, *found)]
         return sorted(infos, key=attrgetter("name"))
 
@@ -640,33 +643,34 @@ class Stream:
         if flushed or isinstance(self._source, Direct):
             try:
                 with self._source.read() if flushed else self._source.env.read() as txn:
-                    found = headers.find(txn, self.name, self._number)
+                    found = headers.find(txn, self._name, self._number)
                 return None if found is None else found[1]
             except StoreError:
                 if flushed:
                     raise  # else, where all reader slots are taken, the writer's transaction shows it, too
-        stream = self._source.submit(lambda txn: writer.locate(txn, self.name))
+        stream = self._source.submit(lambda txn: writer.locate(txn, self._name))
         return None if stream is None else stream.header
 
     def _known(self) -> int | None:
         """The stream's number, remembered; its users check that the name still matches."""
         if self._number is None:
             with self._source.read() as txn:
-                self._number = headers.number_of(txn, self.name)
+                self._number = headers.number_of(txn, self._name)
         return self._number
 
     # -- consumer groups ----------------------------------------------------------------
 
     def group(self, name: Name) -> Group:
         """A handle on a consumer group; its methods raise NoGroup if the group does not exist."""
-        return Group(self._source, self.name, member_name(name, "group"), self._encoding, self._model)
+        return Group(self._source, self._name, member_name(name, "group"), self._encoding, self._model)
 
-    def create_group(self, name: Name, start: IDLike = "$", *, exist_ok: bool = False, create_stream: bool = False,
+    def create_group(self, name: Name, start: IDLike = "0", *, exist_ok: bool = False, create_stream: bool = True,
                      entries_read: int | None = None, subjects: Text | Iterable[Text] | None = None) -> Group:
         """Create a consumer group that counts everything up to ``start`` as delivered. Redis: XGROUP CREATE.
 
-        ``start``: ``$`` for new entries only, ``0`` for all, or an ID. GroupExists if it exists, unless
-        ``exist_ok``; NoStream if the stream does not exist, unless ``create_stream`` (MKSTREAM).
+        ``start``: ``0`` for all entries, so that a queue forgets none that came before its group; ``$`` for new ones
+        only; or an ID. GroupExists if it exists, unless ``exist_ok``. Creates the stream (MKSTREAM); NoStream with
+        ``create_stream=False`` if it does not exist.
         ``entries_read`` is Redis' counter, kept only for display: the lag does not depend on it.
         ``subjects``: a pattern, or several; the group is given only entries published under a subject that one of
         them matches, and skips the others.
@@ -674,27 +678,27 @@ class Stream:
         group = self.group(name)
         last = None if start in ("$", b"$") else parse_id(start)
         read = checked_entries_read(entries_read)
-        wanted = [] if subjects is None else checked_subjects(subjects)
+        wanted, raw = [] if subjects is None else checked_subjects(subjects), member_name(name, "group")
 
         def operation(txn: WriteTransaction) -> None:
-            stream = writer.ensure(txn, self.name, self._limits) if create_stream else writer.locate(txn, self.name)
+            stream = writer.ensure(txn, self._name, self._limits) if create_stream else writer.locate(txn, self._name)
             if stream is None:
                 raise NoStream(
-                    f"there is no stream {shown(self.name)} to create group {shown(group.name)} on. Append to it "
-                    "first, or pass create_stream=True."
+                    f"there is no stream {shown(self._name)} to create group {shown(group.name)} on. Append to it "
+                    "first, or leave create_stream=False out."
                 )
-            there = locate_group(txn, stream, group.name)
+            there = locate_group(txn, stream, raw)
             if there is not None:
                 if exist_ok and (subjects is None or there.subjects == wanted):
                     return
                 what = "exist_ok=True" if not exist_ok else "no subjects: it is filtered by others,"
                 raise GroupExists(
-                    f"stream {shown(self.name)} has a consumer group {shown(group.name)} already. Pass {what} to "
+                    f"stream {shown(self._name)} has a consumer group {shown(group.name)} already. Pass {what} to "
                     "take it as it is."
                 )
             header = stream.header
             at = header.last if last is None else (last.ms, last.seq)
-            create_group(txn, stream, group.name, at, min(read, header.entries_added), wanted)
+            create_group(txn, stream, raw, at, min(read, header.entries_added), wanted)
 
         self._source.submit(operation)
         return group

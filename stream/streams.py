@@ -47,9 +47,10 @@ class Streams:
         """The names of all streams, in order of their bytes."""
         return [text_of(name, self.encoding) for name in ask(self.source, headers.all_names)]
 
-    def names_between(self, start: bytes, end: bytes | None, count: int | None) -> list[bytes]:
-        """Those from ``start`` up to ``end``, which is not one of them, as bytes: ``count`` at most."""
-        return ask(self.source, partial(headers.names_between, start=start, end=end, count=count))
+    def names_between(self, start: bytes, end: bytes | None, count: int | None) -> list[Text]:
+        """Those from ``start`` up to ``end``, which is not one of them: ``count`` at most."""
+        found = ask(self.source, partial(headers.names_between, start=start, end=end, count=count))
+        return [text_of(name, self.encoding) for name in found]
 
     def rename(self, old: Name, new: Name) -> bool:
         """Rename a stream; False if it has that name already. NoStream, StreamExists."""
@@ -104,14 +105,14 @@ class Streams:
             sweep(self.source)
         return gone
 
-    def maintain(self) -> dict[Text, int]:
+    def maintain(self, exact: bool) -> dict[Text, int]:
         """Apply every stream's retention, in pieces; the entries that went, by stream."""
         require_writable(self.source, "maintain")
         freed: dict[Text, int] = {}
         for name in ask(self.source, _retaining):
             gone, more = 0, True
             while more:
-                some, more = self.source.submit(partial(expire_named, name, now_ms()))
+                some, more = self.source.submit(partial(expire_named, name, now_ms(), exact))
                 gone += some
             if gone:
                 freed[text_of(name, self.encoding)] = gone

@@ -64,10 +64,14 @@ def ring_of_users() -> None:
     log_file.RING = _RING
 
 
+# Tests whose subject are bytes: names and values as they are stored, for judges that have no text, or what is no UTF-8.
+_IN_BYTES = (Path(__file__).parent / "support" / "in_bytes.txt").read_text(encoding="ascii").split()
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[raxlog.Store]:
-    """An open store in a fresh folder."""
-    with raxlog.open(tmp_path / "store.rax") as opened:
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[raxlog.Store]:
+    """An open store in a fresh folder: as open() makes it, of text, but for the files that in_bytes.txt lists."""
+    with raxlog.open(tmp_path / "store.rax", encoding=None if request.path.name in _IN_BYTES else "own") as opened:
         yield opened
 
 

@@ -32,6 +32,14 @@ BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` of what is known and most like a word; empty where nothing is."""
+    import difflib  # noqa: PLC0415
+
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
 def text(raw: bytes | str) -> str:
     """A name or value on one line: readable, and different for different bytes."""
     if isinstance(raw, str):

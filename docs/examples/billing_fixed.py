@@ -11,21 +11,21 @@ def consume(store, report):
         with store.transaction() as tx:
             tx.group("orders", "billing").ack(*[entry.id for entry in batch], consumer="worker-1")
             crash_point("billing.acked")
-            total = int(tx.state.get("total", 0)) + sum(int(entry.fields[b"cents"]) for entry in batch)
+            total = int(tx.state.get("total", 0)) + sum(int(entry.fields["cents"]) for entry in batch)
             tx.state["total"] = total
         report(total)
 
 
 def workload(folder, ack):
     with raxlog.open(folder / "shop.rax") as store:
-        store.stream("orders").create_group("billing", start="0", create_stream=True)
+        store.stream("orders").create_group("billing")
         store.stream("orders").extend([{"cents": cents} for cents in range(1, 13)])
         consume(store, ack)
 
 
 def check(folder, acks):
     with raxlog.open(folder / "shop.rax") as store:
-        orders = [int(entry.fields[b"cents"]) for entry in store.stream("orders").range()]
+        orders = [int(entry.fields["cents"]) for entry in store.stream("orders").range()]
         if orders:
             consume(store, report=lambda total: None)  # what the next start of the program does
         total = int(store.state.get("total", 0))

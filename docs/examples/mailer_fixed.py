@@ -19,7 +19,7 @@ def work(store, report=lambda sent: None):
 
 def workload(folder, ack):
     with raxlog.open(folder / "shop.rax") as store:
-        store.stream("mail").create_group("senders", start="0", create_stream=True)
+        store.stream("mail").create_group("senders")
         store.stream("mail").extend([{"to": f"{n}@example.org"} for n in range(4)])
         work(store, ack)
 

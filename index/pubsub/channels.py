@@ -60,12 +60,12 @@ class Subscriber(Queue[ChannelMessage]):
 
     Take messages as from any subscription, by iterating or by get(). A message that matches a channel
     and two globs is received three times, as in Redis. ``dropped`` counts messages that found the
-    queue of ``limit`` messages full. ``missed_at_most`` counts messages that were removed before this process
+    queue of ``max_queued`` messages full. ``missed_at_most`` counts messages that were removed before this process
     could read them (it is not known for which subscribers they were).
     """
 
-    def __init__(self, live: Dispatcher, encoding: str | None, limit: int, callback: Callback) -> None:
-        super().__init__(callback, live.callbacks, limit)
+    def __init__(self, live: Dispatcher, encoding: str | None, max_queued: int, callback: Callback) -> None:
+        super().__init__(callback, live.callbacks, max_queued)
         self._live = live
         self._encoding = encoding
         self._changing = threading.Lock()
@@ -115,6 +115,11 @@ class Subscriber(Queue[ChannelMessage]):
     def shard_channels(self) -> list[Text]:
         """The shard channels held."""
         return [text_of(name, self._encoding) for name in self._held[SHARD]]
+
+    @property
+    def subscriptions(self) -> int:
+        """How many channels, globs and shard channels are held."""
+        return sum(map(len, self._held.values()))
 
     def close(self) -> None:
         """End all subscriptions, in one commit. Messages left in the queue are dropped."""
@@ -199,25 +204,26 @@ class Channels:
 
     # -- subscribing --------------------------------------------------------------------
 
-    def subscriber(self, *, limit: int = DEFAULT_LIMIT, callback: Callback = None) -> Subscriber:
-        """A client without subscriptions yet. ``limit``: messages its queue holds before it drops."""
+    def subscriber(self, *, max_queued: int = DEFAULT_LIMIT, callback: Callback = None) -> Subscriber:
+        """A client without subscriptions yet. ``max_queued``: messages its queue holds before it drops."""
         self._source.require_writable("subscribe")
-        return Subscriber(self._live(), self._encoding, limit, callback)
+        return Subscriber(self._live(), self._encoding, max_queued, callback)
 
-    def subscribe(self, *channels: Name, limit: int = DEFAULT_LIMIT, callback: Callback = None) -> Subscriber:
+    def subscribe(self, *channels: Name, max_queued: int = DEFAULT_LIMIT, callback: Callback = None) -> Subscriber:
         """A client subscribed to these channels. It may subscribe to more, and to globs."""
-        return self._with(Subscriber.subscribe, channels, limit, callback)
+        return self._with(Subscriber.subscribe, channels, max_queued, callback)
 
-    def psubscribe(self, *globs: Name, limit: int = DEFAULT_LIMIT, callback: Callback = None) -> Subscriber:
+    def psubscribe(self, *globs: Name, max_queued: int = DEFAULT_LIMIT, callback: Callback = None) -> Subscriber:
         """A client subscribed to these globs (glob.py)."""
-        return self._with(Subscriber.psubscribe, globs, limit, callback)
+        return self._with(Subscriber.psubscribe, globs, max_queued, callback)
 
-    def ssubscribe(self, *channels: Name, limit: int = DEFAULT_LIMIT, callback: Callback = None) -> Subscriber:
+    def ssubscribe(self, *channels: Name, max_queued: int = DEFAULT_LIMIT, callback: Callback = None) -> Subscriber:
         """A client subscribed to these shard channels."""
-        return self._with(Subscriber.ssubscribe, channels, limit, callback)
+        return self._with(Subscriber.ssubscribe, channels, max_queued, callback)
 
-    def _with(self, how: Callable[..., object], names: tuple[Name, ...], limit: int, callback: Callback) -> Subscriber:
-        subscriber = self.subscriber(limit=limit, callback=callback)
+    def _with(self, how: Callable[..., object], names: tuple[Name, ...], max_queued: int,
+              callback: Callback) -> Subscriber:
+        subscriber = self.subscriber(max_queued=max_queued, callback=callback)
         how(subscriber, *names)
         return subscriber
 

@@ -21,14 +21,15 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NoReturn
 
+from ...storage import clocks
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.engine.fork_hooks import forget_in_child
 from ...storage.errors import CorruptionError, StoreClosed, StoreError
+from ...storage.fork_hooks import at_exit, forget_in_child, look
+from ...storage.threads import start
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import Direct
 from ...stream.group.waiter import Condition, Waiting
@@ -50,7 +51,7 @@ class Dispatcher:
         self._leases = leases
         self._cache = cache
         self._mutex = threading.Lock()
-        self._pid = os.getpid()
+        self._inherited = False
         self._owner: int | None = None
         self._noted: int | None = None  # the owner, once its record is committed
         self._closed = False
@@ -64,6 +65,7 @@ class Dispatcher:
         self._durables: dict[Inbox[Any], tuple[Condition, float]] = {}
         self._inboxes: set[Inbox[Any]] = set()
         _all.add(self)
+        clocks.followers.add(self)
 
     @property
     def owner(self) -> int:
@@ -76,7 +78,8 @@ class Dispatcher:
     @property
     def inherited(self) -> bool:
         """Whether it was made by the parent, before a fork."""
-        return self._pid != os.getpid()
+        look()
+        return self._inherited
 
     # -- subscribing --------------------------------------------------------------------
 
@@ -90,7 +93,7 @@ class Dispatcher:
 
         def operation(txn: WriteTransaction) -> None:
             if not channel_index.has_owner(txn, owner):
-                channel_index.add_owner(txn, owner, os.getpid(), time.time_ns() // 1_000_000)
+                channel_index.add_owner(txn, owner, os.getpid(), clocks.now_ms())
             change(txn, owner, ring.next_number(txn))
 
         self._source.submit(operation)
@@ -104,7 +107,7 @@ class Dispatcher:
         Does nothing where they end anyway, or have ended: in a closed store, in a forked child.
         """
         owner = self._owner
-        if owner is not None and not self._closed and not self.inherited:
+        if owner is not None and not self.inherited and not self._closed:
             self._source.submit(lambda txn: change(txn, owner))
 
     def add_subject(self, number: int, listener: Queue[Any], since: int) -> None:
@@ -145,6 +148,11 @@ class Dispatcher:
         if last:
             self._poke()
 
+    def clock_moved(self) -> None:
+        """Have each that waits for a message look at the clock again."""
+        for inbox in list(self._inboxes):
+            inbox.signal()
+
     def _start(self, inboxes: Sequence[Inbox[Any]]) -> None:
         # Not under the mutex: a read waits while the map grows, and that commit may want the mutex.
         with self._source.read() as txn:
@@ -156,8 +164,13 @@ class Dispatcher:
             if self._thread is None:
                 self._next = following  # or before: each listener has its own first number
                 self._thread = threading.Thread(target=self._run, name="raxlog live", daemon=True)
-                atexit.register(self._end)  # a thread that reads LMDB must not see the interpreter end
-                self._thread.start()
+                at_exit(self._end)  # a thread that reads LMDB must not see the interpreter end
+                try:
+                    start(self._thread)
+                except StoreError:
+                    self._thread = None
+                    self._inboxes.difference_update(inboxes)
+                    raise
 
     def _poke(self) -> None:
         """Make the thread look again at what it waits for."""
@@ -198,7 +211,7 @@ class Dispatcher:
     def forget(self) -> None:
         """In a child after fork: end here; all of it is the parent's."""
         self._mutex = threading.Lock()
-        self._closed = True
+        self._closed = self._inherited = True
         self._thread = None
         self.callbacks.forget()
         atexit.unregister(self._end)
@@ -242,7 +255,7 @@ class Dispatcher:
                     seen[Condition(channel_index.has_owner, noted)] = True
             for delivery in deliveries:
                 _deliver(*delivery)
-            now = time.monotonic()
+            now = clocks.monotonic()
             due = {inbox: due.get(inbox, now + every) for inbox, (_, every) in durables.items()}
             for inbox, (probe, every) in durables.items():
                 if before.get(probe) != seen[probe] or now >= due[inbox]:

@@ -247,7 +247,7 @@ class DurableSubscription(Inbox[Message]):
     def _release(self, consumer: bytes) -> bool:
         """Release what is pending with a consumer, and delete the consumer; whether it had anything."""
         released = False
-        while rows := self._group.pending("-", "+", _RELEASED_AT_ONCE, consumer=consumer):
+        while rows := self._group.pending_entries(count=_RELEASED_AT_ONCE, consumer=consumer):
             released = True
             self._group.nack(*(row.id for row in rows), mode="fail")
         self._group.delete_consumer(consumer)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -28,7 +27,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from ...storage import clocks, fork_hooks
 from ...storage.errors import InvalidArgument
+from ...storage.fork_hooks import look
+from ...storage.threads import start
 from ...storage.wake.stop import StopFlag, is_stopped, sleep, wake
 from ...stream.node.arguments import duration_ms, whole
 
@@ -61,6 +63,7 @@ class Inbox(Generic[M]):
     @property
     def closed(self) -> bool:
         """Whether it, or its store, has been closed, or this is a forked child: nothing more comes."""
+        look()
         return self._closed
 
     def get(self, timeout: float | None = None, stop: StopFlag | None = None) -> M | None:
@@ -74,16 +77,16 @@ class Inbox(Generic[M]):
         if timeout is not None:
             duration_ms("timeout", timeout)
         self._refuse_callback()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else clocks.monotonic() + timeout
         while not is_stopped(stop):
             seen = self._signal
             message = self._take()
             if message is not None:
                 return message
-            if self._closed:
+            if self.closed:
                 self._raise_error()
                 return None
-            left = _LONGEST_SLEEP if deadline is None else min(deadline - time.monotonic(), _LONGEST_SLEEP)
+            left = _LONGEST_SLEEP if deadline is None else min(deadline - clocks.monotonic(), _LONGEST_SLEEP)
             if left <= 0:
                 break
             self._sleep(seen, left, stop)
@@ -124,7 +127,7 @@ class Inbox(Generic[M]):
             message = await self._take_soon()
             if message is not None:
                 return message
-            if self._closed:
+            if self.closed:
                 self._raise_error()
                 raise StopAsyncIteration
             future: asyncio.Future[None] = loop.create_future()
@@ -179,6 +182,8 @@ class Inbox(Generic[M]):
     def forget(self) -> None:
         """In a child after fork: end here; it is the parent's."""
         self._sleepers = []
+        if fork_hooks.is_late:
+            self._error = fork_hooks.unseen("a subscription")
         self.shut()
 
     def call_back(self) -> bool:
@@ -207,16 +212,16 @@ class Inbox(Generic[M]):
 
 
 class Queue(Inbox[M]):
-    """An inbox for live messages that holds up to ``limit`` of them.
+    """An inbox for live messages that holds up to ``max_queued`` of them.
 
     ``dropped``         messages dropped because the queue was full
     ``missed_at_most``  messages that left the ring before this process looked, for any queues
     """
 
-    def __init__(self, callback: Callable[[M], object] | None, callbacks: Callbacks, limit: int) -> None:
-        whole("limit", limit, 1)
+    def __init__(self, callback: Callable[[M], object] | None, callbacks: Callbacks, max_queued: int) -> None:
+        whole("max_queued", max_queued, 1)
         super().__init__(callback, callbacks)
-        self._limit = limit
+        self._max_queued = max_queued
         self._waiting: deque[M] = deque()
         self.dropped = 0
         self.missed_at_most = 0
@@ -237,7 +242,7 @@ class Queue(Inbox[M]):
 
     def put(self, message: M) -> None:
         """Queue a message, unless there is no room."""
-        if len(self._waiting) >= self._limit:
+        if len(self._waiting) >= self._max_queued:
             self.dropped += 1
             return
         self._waiting.append(message)
@@ -251,9 +256,10 @@ class Queue(Inbox[M]):
 
 
 def _report(error: BaseException) -> None:
-    """Report an exception as one in a thread."""
+    """Report an exception as one in a thread; whatever the program's hook raises, other callbacks go on."""
     thread = threading.current_thread()
-    threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
+    with contextlib.suppress(BaseException):
+        threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
 
 
 def _wake_task(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
@@ -287,8 +293,9 @@ class Callbacks:
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="raxlog callbacks", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name="raxlog callbacks", daemon=True)
+                    start(thread)
+                    self._thread = thread
 
     def close(self) -> None:
         """End the calls. A running callback is waited for, five seconds at most."""

@@ -16,6 +16,7 @@ A forked child closes it: it owns nothing of its parent's.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from io import FileIO
@@ -24,6 +25,7 @@ from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import CorruptionError, LockTimeout, ReadOnlyStore, StoreFull
 from ...storage.files import ofd_lock
+from ...storage.files.lmdb_errors import translated
 from ...stream.entries.session import Direct, ask
 from ..subjects import sublist
 from ..subjects.subscription import Subscription
@@ -43,11 +45,10 @@ class Leases(Attachment):
         self._file: FileIO | None = None
         self._writable = False
         self._held: set[int] = set()
-        self._pid = os.getpid()
 
     def take(self) -> int:
         """A new owner number, held by this process until give_back() or its end."""
-        with self._mutex:
+        with self._mutex, translated(self._path):
             file = self._opened(for_writing=True)
             while True:
                 owner = int.from_bytes(os.urandom(_RANDOM_BYTES), "big")
@@ -60,8 +61,8 @@ class Leases(Attachment):
 
     def give_back(self, owner: int) -> None:
         """Release an owner number."""
-        with self._mutex:
-            if owner in self._held and self._pid == os.getpid():
+        with self._mutex, translated(self._path):
+            if owner in self._held:
                 if self._file is not None:
                     ofd_lock.give_back(self._file, owner, 1)
                 self._held.discard(owner)
@@ -71,7 +72,7 @@ class Leases(Attachment):
     def lives(self, owner: int) -> bool:
         """Whether the process that took this number still lives. One system call."""
         with self._mutex:
-            if self._pid == os.getpid() and owner in self._held:
+            if owner in self._held:
                 return True
             try:
                 file = self._opened(for_writing=False)
@@ -115,7 +116,6 @@ class Leases(Attachment):
     def after_fork_in_child(self) -> bool:
         """Hold nothing. Closing its copy leaves the parent's locks as they are."""
         self._mutex = threading.Lock()
-        self._pid = os.getpid()
         self.close()
         return True
 
@@ -126,7 +126,7 @@ class Leases(Attachment):
             try:
                 self._file = ofd_lock.open_file(self._path, os.O_RDWR | os.O_CREAT if for_writing else os.O_RDONLY)
             except OSError as error:
-                if not for_writing:
+                if not for_writing or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                     raise
                 raise ReadOnlyStore(f"no subscriptions: {self._path} cannot be written ({error})") from error
             self._writable = for_writing

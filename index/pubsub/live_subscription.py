@@ -82,9 +82,9 @@ class LiveSubscription(Queue[Message]):
     the store, never used again.
     """
 
-    def __init__(self, live: Dispatcher, wanted: Subscription, encoding: str | None, limit: int,
+    def __init__(self, live: Dispatcher, wanted: Subscription, encoding: str | None, max_queued: int,
                  callback: Callable[[Message], object] | None) -> None:
-        super().__init__(callback, live.callbacks, limit)
+        super().__init__(callback, live.callbacks, max_queued)
         self._live = live
         self.id = 0  # until the index has given one
         self._encoding = encoding
@@ -131,10 +131,10 @@ class LiveSubscriptions(list[LiveSubscription]):
         self.close()
 
 
-def subscribe(live: Dispatcher, wanted: list[Subscription], encoding: str | None, limit: int,
+def subscribe(live: Dispatcher, wanted: list[Subscription], encoding: str | None, max_queued: int,
               callback: Callable[[Message], object] | None) -> LiveSubscriptions:
     """Subscribe to all of these in one commit, or to none; their owner is this process."""
-    made = LiveSubscriptions([LiveSubscription(live, one, encoding, limit, callback) for one in wanted])
+    made = LiveSubscriptions([LiveSubscription(live, one, encoding, max_queued, callback) for one in wanted])
 
     def change(txn: WriteTransaction, owner: int, following: int) -> None:
         numbers = sublist.insert_many(txn, [one._replace(owner=owner_bytes(owner)) for one in wanted])

@@ -15,9 +15,9 @@ watcher is one get, whatever else is subscribed.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 
+from ...storage import clocks
 from ...storage.errors import StoreClosed
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
@@ -67,7 +67,7 @@ class Watch:
         """
         if timeout is not None:
             duration_ms("timeout", timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else clocks.monotonic() + timeout
         while not self._closed and not is_stopped(stop):
             state = self.now()
             if state is not self._reported:

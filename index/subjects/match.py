@@ -41,8 +41,8 @@ from threading import get_ident
 from typing import NamedTuple
 from weakref import WeakSet
 
-from ...storage.engine.fork_hooks import forget_in_child
 from ...storage.errors import InvalidArgument
+from ...storage.fork_hooks import forget_in_child
 from ...storage.format.records import unseal
 from ...storage.trees.rax import RaxTransaction, step_from
 from ...stream.node.arguments import Text, whole

@@ -14,10 +14,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ...storage import clocks
 from ...storage.errors import CorruptionError, InvalidArgument, InvalidName
 from ...storage.format.keys import SUBSCRIPTION, family
 from ...storage.format.records import seal, unseal
@@ -110,7 +110,7 @@ def checked(one: Subscription) -> Subscription:
         pattern, one.kind, b"" if one.owner in (b"", "") else name_bytes(one.owner, "owner"),
         None if one.queue is None else name_bytes(one.queue, "queue"), checked_weight(one.weight),
         None if one.name is None else name_bytes(one.name, "durable name"), dict(one.options),
-        one.created_ms or time.time_ns() // 1_000_000,
+        one.created_ms or clocks.now_ms(),
     )
 
 

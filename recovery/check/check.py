@@ -35,7 +35,6 @@ there, so part 5 runs last and reports how far it has come.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -48,10 +47,10 @@ from lmdb.verify import VerifyError, verify
 
 from ...index.pubsub import check as pubsub_check
 from ...index.subjects import check as subjects_check
+from ...storage import clocks
 from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import (
     CorruptionError,
-    InvalidArgument,
     NotAStore,
     RaxlogError,
     ReadOnlyStore,
@@ -69,7 +68,7 @@ from ..subprocess_task import Progress, SubprocessTask
 from .groups import check_appends, check_deferred, check_groups, check_results
 from .nodes import check_stream
 from .page_tree import FAILURES, PageTree
-from .records import Inventory, check_names, check_records, is_journal
+from .records import Inventory, check_names, check_records
 from .report import Findings, Problem, Report
 
 _MOST_DEATHS = 64
@@ -94,14 +93,17 @@ def check(path: str | os.PathLike[str], progress: Progress | None = None) -> Rep
     UnsupportedFormat, ReadOnlyStore (another process writes, and this one may not register as a
     reader), StoreError (the file cannot be read), CorruptionError (it is empty).
     """
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise InvalidArgument(f"path={path!r} must name a directory")
-    store = Path(os.path.abspath(path))
+    store = directory.place_of(path)
+    with lmdb_errors.translated(store):
+        return _check(store, progress)
+
+
+def _check(store: Path, progress: Progress | None) -> Report:
     env = registry.opened(store)
     if env is not None and env.options.durability == "buffered" and not env.readonly:
         env.attached(WriteBuffer).flush()
     directory.generation(store)  # NotAStore, with the reason
-    began = time.monotonic()
+    began = clocks.elapsed()
     report = Report(str(store), "")
     job: dict[str, Any] = {"path": str(store), "mode": "walk", "start": ""}
     for _ in range(_MOST_DEATHS):
@@ -111,7 +113,7 @@ def check(path: str | os.PathLike[str], progress: Progress | None = None) -> Rep
         job = rest
     else:
         report.notes.append(f"the check was given up after {_MOST_DEATHS} deaths")
-    report.seconds = round(time.monotonic() - began, 3)
+    report.seconds = round(clocks.elapsed() - began, 3)
     return report
 
 
@@ -157,12 +159,15 @@ def perform(send: Callable[[dict[str, Any]], None], path: str, mode: str, start:
     leaf of the key ``start`` on, in hex).
     """
     store = Path(path)
-    current = current_generation(store)
+    missed: list[Path] = []
+    current = current_generation(store, missed.append)
     send({"generation": current.name})
     with closing(StoreWalk(current, send)) as walk:
         if walk.file.size == 0:
             raise CorruptionError(f"the data file {current / directory.DATA} is empty")
         walk.choose_meta(None)
+        for newer in missed:
+            walk.find.problem("record", generation.missing(newer), key=generation.MARK)
         if mode == "raw" or walk.is_cut_off():
             if walk.is_cut_off() and walk.meta is not None:
                 walk.find.problem("lmdb", f"the data file is cut off: it has {walk.file.size} bytes, and "
@@ -262,7 +267,7 @@ class StoreWalk:
         """A state of LMDB's, or of raw pages, that is held with what the log has besides, where there is one."""
         if self.log is None:
             with real.begin() as raw:
-                if raw.get(log_file.APPLIED) is not None or log_file.has_records(self.generation):
+                if raw.get(log_file.APPLIED) is not None or (self.generation / log_file.LOG).exists():
                     self.log = self._entered(real, shares)
         if self.log is None:
             return real.begin()
@@ -285,7 +290,7 @@ class StoreWalk:
         """What the log holds that the file does not."""
         if self.view is None:
             return {}
-        applied, _ = unseal(self.view.lmdb().get(log_file.APPLIED))
+        applied, *_ = unseal(self.view.lmdb().get(log_file.APPLIED))
         return dict(self.view.overlay.changes(applied, self.view.upto))
 
     # -- 1. pages -----------------------------------------------------------------------
@@ -426,13 +431,13 @@ class StoreWalk:
                 value = txn.get(key)
                 if value is None:
                     find.problem("lookup", f"key {key.hex()} is there and LMDB does not find it", key=key)
-                elif not is_journal(key) and (value != tree.value(node) or (seen and cursor.value() != value)):
+                elif value != tree.value(node) or (seen and cursor.value() != value):
                     find.problem("lookup", f"LMDB finds another value under key {key.hex()}", key=key)
                 follows = follows or seen
 
 
-def current_generation(path: Path) -> Path:
-    """The current generation of a store: the one CURRENT names, or the one its mark leads to."""
+def current_generation(path: Path, miss: Callable[[Path], object] = bool) -> Path:
+    """The current generation of a store: the one CURRENT names, or the one its mark leads to, if that is there."""
     found = directory.generation(path)
     for _ in range(_MOST_MARKS):
         with closing(StoreWalk(found, lambda message: None)) as walk:
@@ -442,7 +447,10 @@ def current_generation(path: Path) -> Path:
                 newer = generation.successor(walk.tree.get)
             except RaxlogError:
                 break  # damaged: no other generation is known
-        if newer is None or not (path / newer / directory.DATA).is_file():
+        if newer is None:
+            break
+        if not (path / newer / directory.DATA).is_file():
+            miss(path / newer)
             break
         found = path / newer
     return found

@@ -16,15 +16,14 @@ from ...storage.errors import UnsupportedFormat
 from ...storage.files import lmdb_file
 from ...storage.files.lmdb_file import PageFault, PageFile
 from ...storage.format import keys, records
-from ...storage.format.keys import FORMAT, STORE_FORMAT
+from ...storage.format.keys import FORMAT
 from ...stream.entries.header import shown
 from .page_tree import FAILURES, PageTree
 from .report import Findings
 
-_JOURNAL = keys.family(0, keys.JOURNAL) + b"\x01"  # rewritten in place, and not sealed
 SUBJECT_KINDS = range(0x10, 0x20)  # of number 0: the subject index
 _STORE_KINDS = {keys.STORE: (9,), keys.NAME: range(9, 512), keys.DOOMED: (17, 21), keys.STATE: range(9, 512),
-                keys.JOURNAL: (10,), keys.SUPERSEDED: (9,),
+                keys.LOG: (10,), keys.SUPERSEDED: (9,),
                 **dict.fromkeys(SUBJECT_KINDS, range(9, 512))}
 STREAM_KINDS = {
     keys.DEAD: (18,), keys.ORDINAL: (17,), keys.GROUP_NAME: range(10, 411), keys.CONSUMER_NAME: range(14, 415),
@@ -65,11 +64,6 @@ def is_sealed(key: bytes, value: bytes) -> bool:
     return len(value) >= 9 and xxh3_64_digest(value[8:], xxh3_64_intdigest(key))[::-1] == value[:8]
 
 
-def is_journal(key: bytes) -> bool:
-    """Whether the value of a key has no checksum."""
-    return key == _JOURNAL
-
-
 def well_formed(key: bytes) -> bool | None:
     """Whether a key has the form of its kind; None for an unknown kind."""
     if len(key) < 9:
@@ -92,8 +86,6 @@ def check_records(tree: PageTree, file: PageFile, find: Findings, logged: dict[b
         except PageFault as fault:
             find.problem("page", f"the value of the record under key {key.hex()} cannot be read: page {fault.page} "
                      f"{fault.what}", page=fault.page, **_place(key))
-            continue
-        if is_journal(key):
             continue
         if key not in logged or not is_sealed(key, value):
             _check_record(inventory, find, key, value, page, node.overflow if node.inline is None else page)
@@ -163,10 +155,10 @@ def _remember(inventory: Inventory, find: Findings, key: bytes, value: bytes) ->
         if kind == keys.STORE:
             inventory.next_number = row[3]
             inventory.state = row[5] if len(row) > 5 else None
-            if row[0] > STORE_FORMAT:
-                inventory.newer = UnsupportedFormat(
-                    f"the store has format {row[0]}, this raxlog reads up to {STORE_FORMAT}. Use a newer raxlog."
-                )
+            try:
+                records.require_format(row[0], "the store")
+            except UnsupportedFormat as error:
+                inventory.newer = error
         elif kind == keys.NAME:
             inventory.names[key[9:]] = row[0]
         elif kind == keys.DOOMED:

@@ -22,6 +22,7 @@ the kernel keeps what a killed process wrote. Power-cut images can. Use both.
 """
 
 from ...storage.crash_point import crash_point
+from .history import HistoryError, Operation, check_history
 from .run.explore import explore
 from .run.injected import Errors
 from .run.interrupts import Interrupts, interrupted
@@ -33,6 +34,6 @@ from .run.storm import Storm
 Report = CrashTestReport
 
 __all__ = [
-    "CrashTestFailed", "Errors", "Failure", "Interrupts", "KillAt", "ModeResult", "PowerCut", "Report", "Storm",
-    "crash_point", "explore", "interrupted",
+    "CrashTestFailed", "Errors", "Failure", "HistoryError", "Interrupts", "KillAt", "ModeResult", "Operation",
+    "PowerCut", "Report", "Storm", "check_history", "crash_point", "explore", "interrupted",
 ]

@@ -31,7 +31,7 @@ from ...storage.format import keys as layout
 from ...storage.format import records
 from ...storage.trees.rax import family_rows
 from ..check.page_tree import FAILURES, PageTree, RawRecords
-from ..check.records import is_journal, is_sealed, well_formed
+from ..check.records import is_sealed, well_formed
 
 _MOST_ROOTS = 64
 _DOUBTFUL = (layout.NODE, layout.HEADER, layout.GROUP, layout.CONSUMER, layout.GROUP_NAME, layout.CONSUMER_NAME,
@@ -79,7 +79,7 @@ class GatheredRecords(RawRecords):
         for offset, node in lmdb_file.loose_records(page):
             key = node.key
             form = well_formed(key)
-            if form is False or is_journal(key) or (only_hidden and not self.is_hidden(key)):
+            if form is False or (only_hidden and not self.is_hidden(key)):
                 continue
             try:
                 value = self._file.value(node)

@@ -51,7 +51,7 @@ class SalvageReport:
     def complete(self) -> bool:
         return not self.lost
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"complete": self.complete}
 
     def __str__(self) -> str:

@@ -12,16 +12,17 @@ The damaged file is never opened by LMDB and never written to. All runs in a sub
 from __future__ import annotations
 
 import os
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import lmdb
 
+from ...storage import clocks
 from ...storage.engine.open_options import OpenOptions
-from ...storage.errors import CorruptionError, InvalidArgument, NotAStore, StoreError, UnsupportedFormat
+from ...storage.errors import CorruptionError, NotAStore, StoreError, UnsupportedFormat
 from ...storage.files import directory, lmdb_errors, log_file, map_lock
+from ...storage.files.lmdb_errors import translated
 from ...storage.files.lmdb_file import PageFile
 from ...storage.format import keys, records
 from ...storage.log.log import Log, unseal
@@ -57,20 +58,22 @@ def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
     destination exists; the source is in use, or cannot be read), UnsupportedFormat, StoreFull,
     ReadOnlyStore: nothing is left at the destination then.
     """
-    for what, path in (("source", source), ("destination", destination)):
-        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-            raise InvalidArgument(f"{what}={path!r} must name a directory")
-    old, new = Path(os.path.abspath(source)), Path(os.path.abspath(destination))
+    old, new = directory.place_of(source, "source"), directory.place_of(destination, "destination")
+    with translated(old):
+        return _salvage(old, new, progress, doubtful)
+
+
+def _salvage(old: Path, new: Path, progress: Progress | None, doubtful: bool) -> SalvageReport:
     if not old.is_dir():
         raise NotAStore(f"{old} is a file, not a store." if old.exists() else f"there is no store at {old}.")
     if old == new or old in new.parents:
         raise StoreError(f"{new} is in the damaged store; name a destination outside of it.")
-    began = time.monotonic()
+    began = clocks.elapsed()
     with created_folder(new, "store") as place:
         arguments = {"source": str(old), "place": str(place), "doubtful": doubtful}
         report: SalvageReport = subprocess_task.run(rescue, arguments, progress)
     report.destination = str(new)
-    report.seconds = round(time.monotonic() - began, 3)
+    report.seconds = round(clocks.elapsed() - began, 3)
     return report
 
 
@@ -140,15 +143,13 @@ def _require_ours(gathered: GatheredRecords, file: PageFile, found: Path) -> Non
     if not gathered.sealed:
         raise NotAStore(f"in {found / directory.DATA} there is no record of raxlog's.")
     value = gathered.get(keys.STORE_KEY)
-    if value is not None and (value[8] > keys.FORMAT or records.unseal(keys.STORE_KEY, value)[0] > keys.STORE_FORMAT):
-        raise UnsupportedFormat(f"{found.parent} was written in a newer format. Salvage it with a newer raxlog.")
+    if value is not None:
+        records.store_row(value, found.parent)
 
 
 def _take_log(gathered: GatheredRecords, found: Path, report: SalvageReport) -> None:
     """Take what the log has and the data file has not, as far as both are sound."""
-    store = gathered.get(keys.STORE_KEY)
-    is_older = store is not None and records.unseal(keys.STORE_KEY, store)[0] < keys.STORE_FORMAT
-    if gathered.get(log_file.APPLIED) is None and (is_older or not (found / log_file.LOG).exists()):
+    if gathered.get(log_file.APPLIED) is None and not (found / log_file.LOG).exists():
         return
     try:
         log = Log(found, gathered, OpenOptions(readonly=True), shares=False, rescues=True)
@@ -170,7 +171,7 @@ def _build(gathered: GatheredRecords, place: Path, size: int, report: SalvageRep
     try:
         # Nothing else uses this file yet, so it is flushed once, at the end.
         with lmdb.open(str(new), map_size=4 * size + _SPARE, sync=False) as opened:
-            _Builder(gathered, opened, report, progress).run()
+            _Builder(gathered, opened, report, progress).run(new)
             opened.sync(True)
     except lmdb.Error as error:
         raise lmdb_errors.translate_error(place, error) from error
@@ -195,8 +196,8 @@ class _Builder:
         }
         self._doomed = {suffix for suffix, _ in gathered.rows(keys.DOOMED_STREAMS)}
 
-    def run(self) -> None:
-        """Build the streams one by one, then the store's own records."""
+    def run(self, new: Path) -> None:
+        """Build the streams one by one, then the store's own records, and its log in the folder ``new``."""
         swept = {int.from_bytes(suffix, "big") for suffix in self._doomed if len(suffix) == 8}
         numbers = sorted({*self._gathered.numbers(), *self._names} - swept)
         taken: set[bytes] = set()
@@ -208,7 +209,10 @@ class _Builder:
                 self._stream(number, name)
         self._progress("streams", len(numbers), len(numbers))
         with self._opened.begin(write=True) as txn:
-            self._store(txn, max([0, *numbers, *swept]) + 1)
+            uuid = os.urandom(16)
+            self._store(txn, uuid, max([0, *numbers, *swept]) + 1)
+            txn.put(log_file.APPLIED, log_file.UNUSED)
+            log_file.create(new, uuid, 1 << 62)
 
     def _name(self, number: int, taken: set[bytes]) -> bytes | None:
         name: bytes | None = self._headers.get(number, self._names.get(number))
@@ -252,9 +256,9 @@ class _Builder:
             "lost_entries": sum(loss.entries or 0 for loss in stream.lost if loss.what == "entries"),
         }
 
-    def _store(self, txn: lmdb.Transaction[Any], above: int) -> None:
-        settings: dict[str, Any] = {"limits": list(NodeLimits())}
-        created = time.time_ns() // 1_000_000
+    def _store(self, txn: lmdb.Transaction[Any], uuid: bytes, above: int) -> None:
+        settings: dict[str, Any] = {"limits": list(NodeLimits()), "encoding": "utf-8"}
+        created = clocks.now_ms()
         value = self._gathered.get(keys.STORE_KEY)
         if value is None:
             self._report.lost.append(Loss("the store's own record: its settings are those of a new store"))
@@ -274,7 +278,7 @@ class _Builder:
             if self._gathered.is_hidden(keys.family(0, first), keys.family(0, last + 1)):
                 self._report.lost.append(Loss(f"{what}, perhaps: a damaged page held some"))
         self._report.counts["state"] = copied
-        row = [keys.FORMAT, os.urandom(16), created, above, settings, copied]
+        row = [keys.STORE_FORMAT, uuid, created, above, settings, copied]
         txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
         if self._gathered.is_hidden(keys.NAMES, keys.DOOMED_STREAMS):
             self._report.notes.append("a damaged page held names of streams: a stream without entries may be gone")

@@ -24,7 +24,7 @@ DIGEST = "digest"
 
 _LENGTH = struct.Struct("<H")
 _FLUSH = 1 << 18  # bytes of rows compressed at a time
-_JOURNAL = keys.family(0, keys.JOURNAL)
+_LOG = keys.family(0, keys.LOG)
 
 
 class DigestWriter(io.BufferedWriter):
@@ -77,7 +77,7 @@ def verified(cursor: Any) -> Iterator[tuple[bytes, Any]]:
     """
     for key, value in cursor.iternext():
         key = bytes(key)
-        if key.startswith(_JOURNAL):
+        if key.startswith(_LOG):
             continue  # a journal's, or what the store itself has of its log: neither is in a snapshot
         if not is_sealed(key, value):
             number, is_node = int.from_bytes(key[:8], "big"), key[8:9] == bytes([keys.NODE])

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,14 +23,14 @@ from typing import Any
 
 import lmdb
 
-from ...storage.commit import journal
+from ...storage import clocks
 from ...storage.engine.environment import Environment
 from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, StoreError, StoreFull
-from ...storage.files import directory, lmdb_errors
+from ...storage.files import directory, lmdb_errors, log_file
 from ...storage.format import keys, records
 from ...storage.lifecycle.compaction import copy_pages, size_of
-from ...storage.trees.rax import Rax, RaxTransaction, ReadTransaction, family_rows
+from ...storage.trees.rax import Rax, RaxTransaction, ReadTransaction
 from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
 from ...stream.entries.header import StreamHeader
@@ -104,7 +103,7 @@ def copy(progress: Progress, store: str, place: str) -> None:
             copy_pages(env.live(), generation, lambda: progress("copy", min(size_of(data), total), total), txn)
     progress("copy", total, total)
     with full_disk_errors(building):
-        remove_journal(generation)
+        leave_log_out(generation)
     directory.furnish(building)
     with open_copy(generation) as copied:
         with copied.begin(buffers=True) as txn, DigestWriter(building / DIGEST) as digest:
@@ -142,7 +141,7 @@ def new_manifest(txn: ReadTransaction, kind: str, source: Path, transaction: int
     """A manifest of the copy of ``source`` in ``txn``; of a snapshot's, last commit and time are the snapshot's."""
     from ... import __version__  # noqa: PLC0415 - the package's __init__ imports this one
 
-    row, now = store_row(txn), time.time_ns() // 1_000_000
+    row, now = store_row(txn), clocks.now_ms()
     if directory.is_snapshot(source):
         copied = manifest.read(source)
         transaction, now = copied.transaction, copied.created_ms
@@ -224,14 +223,11 @@ def open_copy(generation: Path) -> lmdb.Environment:
     )
 
 
-def remove_journal(generation: Path) -> None:
-    """Delete from a copy what says where its log is, or its journal: these belong to the store that was copied."""
-    with open_copy(generation) as opened, opened.begin() as txn:
-        if next(family_rows(txn, keys.family(0, keys.JOURNAL)), None) is None:
-            return
+def leave_log_out(generation: Path) -> None:
+    """Delete from a copy what says where its log is: that belongs to the store that was copied."""
     room = (generation / directory.DATA).stat().st_size + (1 << 20)
     with lmdb.open(str(generation), map_size=room, create=False) as opened, opened.begin(write=True) as txn:
-        journal.leave_out(txn)
+        txn.delete(log_file.APPLIED)
     (generation / directory.LOCK).unlink()
 
 

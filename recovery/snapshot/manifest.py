@@ -19,6 +19,7 @@ IDs of up to 1,024 live entries at equal distances. docs/format-snapshots.md lis
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -42,6 +43,7 @@ FORMAT = 1
 CHUNK = 8 << 20
 KINDS = ("full", "increment", "shards")
 MOST_POINTS = 1024
+_LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # which say nothing of a file
 
 _TAIL = ',\n "checksum": "{}"\n}}\n'
 _TAIL_BYTES = len(_TAIL.format("0" * 16))
@@ -206,6 +208,8 @@ def chunks_of(place: Location, name: str, sums: FileSums) -> Iterator[tuple[byte
             if done != sums.bytes or file.read(1):
                 yield b"", f"{name}: it has not the {sums.bytes} bytes that the manifest states"
     except RaxlogError as error:
+        if getattr(error.__cause__, "errno", None) in _LIMITS:
+            raise
         yield b"", f"{name}: {error}"
     except OSError as error:
         yield b"", f"{name}: it cannot be read to its end ({error})"

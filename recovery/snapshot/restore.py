@@ -19,15 +19,16 @@ from pathlib import Path
 
 import lmdb
 
-from ...storage.errors import CorruptionError, RaxlogError, StoreError, UnsupportedFormat
-from ...storage.files import directory, lmdb_errors
+from ...storage.errors import CorruptionError, RaxlogError, StoreError
+from ...storage.files import directory, lmdb_errors, log_file
+from ...storage.files.lmdb_errors import translated
 from ...storage.format import keys, records
 from ..subprocess_task import Progress
 from . import manifest
 from .digest import DIGEST, read_digest
 from .full import DATA, created_folder, flush_folder, store_row, verify_records
 from .incremental import CHANGES, read_changes
-from .location import LocalFolder, local_path, location_of
+from .location import LocalFolder, local_path, location_of, required_local
 from .manifest import FileSums, Manifest
 
 _BATCH = 10_000  # changes applied in one transaction
@@ -62,17 +63,14 @@ def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str
     CorruptionError if a byte of the snapshots is wrong; NotAStore, UnsupportedFormat,
     StoreFull, ReadOnlyStore: nothing is left behind.
     """
-    links = chain(Path(snapshot))
+    new = required_local(destination, "a store is")
+    links = chain(required_local(snapshot, "what is restored from is"))
     progress = progress or (lambda *_: None)
-    with created_folder(Path(destination), "store") as place:
+    with translated(new), created_folder(new, "store") as place:
         generation = place / directory.FIRST_GENERATION
         generation.mkdir()
         base, made = links[0]
-        if made.store_format > keys.STORE_FORMAT:
-            raise UnsupportedFormat(
-                f"{base} is of a store of format {made.store_format}; this raxlog reads up to {keys.STORE_FORMAT}. "
-                "Restore it with a newer raxlog."
-            )
+        records.require_format(made.store_format, base)
         sums = made.sums(DATA)
         with (generation / directory.DATA).open("wb") as copy:
             for chunk, problem in manifest.chunks_of(LocalFolder(base), DATA, sums):
@@ -141,6 +139,8 @@ def _apply(place: Path, links: list[tuple[Path, Manifest]], progress: Progress) 
                 row = store_row(txn)
                 row[1] = os.urandom(16)
                 txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
+                txn.put(log_file.APPLIED, log_file.UNUSED)
+                log_file.create(generation, row[1], 1 << 62)
             opened.sync(True)
     except lmdb.Error as error:
         raise lmdb_errors.translate_error(place, error) from error

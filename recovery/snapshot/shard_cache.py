@@ -5,10 +5,10 @@
     ├── 5f0c…-1_00000.shard.lock    held by the process that fetches or opens it
     └── 5f0c…-1_00001.shard.part-…  being fetched
 
-Any number of processes share one folder. One of them fetches a shard while the others wait
-for it; it appears by a rename, and is verified each time it is opened: one damaged on this disk
-is fetched again. The least recently used are removed first, also where the disk is full before the
-limit is reached. An open shard can be read to its end even if its name is removed.
+Any number of processes of one user share one folder, which is closed to other users. One of them fetches a
+shard while the others wait for it; it appears by a rename, and is verified each time it is opened: one
+damaged on this disk is fetched again. The least recently used are removed first, also where the disk is
+full before the limit is reached. An open shard can be read to its end even if its name is removed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ShardCache:
         name = f"{shard.sum}-{shard.bytes}-{shard.path.replace('/', '_')}"
         kept = self.folder / name
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            private_folder(self.folder, "cacheDir")
             with self._locked(name):
                 file = _opened(kept, shard)
                 if file is None:
@@ -73,7 +73,7 @@ class ShardCache:
         """Hold the lock on a shard. OSError if that fails, or without waiting if ``how`` has LOCK_NB."""
         path = self.folder / f"{name}{_LOCK}"
         while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, how)
                 held = False
@@ -88,6 +88,7 @@ class ShardCache:
     def _fetched(self, place: RemoteFolder, shard: ShardFile, kept: Path) -> BinaryIO:
         part = kept.with_name(f"{kept.name}{_PART}{os.urandom(4).hex()}")
         try:
+            part.touch(0o600)
             place.fetch(shard.path, part)
             file = _opened(part, shard)
             if file is None:
@@ -120,6 +121,15 @@ class ShardCache:
                 if not ours:
                     (self.folder / f"{owner}{_LOCK}").unlink(missing_ok=True)
                 held -= bytes_
+
+
+def private_folder(folder: Path, option: str) -> None:
+    """Make a folder of this user's that no other can read or write. StoreError if it is another user's; OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if {folder.lstat().st_uid, folder.stat().st_uid} != {os.geteuid()}:  # not behind another's link, either
+        raise StoreError(f"{folder} belongs to another user, who could change what is in it. Name a folder of this "
+                         f"user with {option}")
+    folder.chmod(0o700)
 
 
 def _opened(path: Path, shard: ShardFile) -> BinaryIO | None:

@@ -47,7 +47,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from _thread import get_ident, start_new_thread
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -56,9 +55,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import lmdb
 
+from .. import clocks
 from .. import crash_point as crash_points
-from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
+from ..errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
 from ..files import generation, lmdb_errors
+from ..fork_hooks import HERE, USUAL
 from ..wake.stop import wake as wake_sleeper
 from . import interrupts
 from .write_transaction import WriteTransaction  # cimport
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 SOURCE_HASH = ""
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 
 _LONGEST_GATHERING = 0.001  # seconds, also where a commit takes longer
 _LOOK_AGAIN = 0.25  # seconds that a sleeping call waits for a hint
@@ -179,9 +181,10 @@ class Commits:
         try:
             for _ in self.lead(call, timeout):
                 outside = self.commit_batch()
-        except BaseException:
-            start_new_thread(interrupts.leave, (self, call))
-            raise
+        except BaseException as error:
+            if self.env.commits is self and HERE[0]:  # else it is the parent's
+                self.part(call)
+            raise self.reported(error)  # noqa: B904 - its cause, if it is another
         return outside
 
     def alone(self, timeout: float) -> Generator[WriteTransaction, bool, None]:
@@ -203,13 +206,14 @@ class Commits:
                         except BaseException as error:
                             self.abort(txn)
                             interrupts.settle(self, error)
-                            if isinstance(error, lmdb.Error):
-                                raise call.error or lmdb_errors.translate_error(self.env.path, error) from error
+                            if lmdb_errors.is_failure(error):
+                                raise call.error or self.reported(error) from error
                             raise
                     self.transaction_thread = None
-        except BaseException:
-            start_new_thread(interrupts.leave, (self, call))
-            raise
+        except BaseException as error:
+            if self.env.commits is self and HERE[0]:  # else it is the parent's
+                self.part(call)
+            raise self.reported(error)  # noqa: B904 - its cause, if it is another
 
     def exclusively(self, work: Callable[[], T], timeout: float, on_waiter: Callable[[], None] | None = None) -> T:
         """Run ``work`` while nothing else is written, in this or any other process; it writes by apply().
@@ -227,10 +231,18 @@ class Commits:
                     self.on_waiter = on_waiter
                     call.result = work()
                     self.transaction_thread = self.on_waiter = None
-        except BaseException:
-            start_new_thread(interrupts.leave, (self, call))
-            raise
+        except BaseException as error:
+            if self.env.commits is self and HERE[0]:  # else it is the parent's
+                self.part(call)
+            raise self.reported(error)  # noqa: B904 - its cause, if it is another
         return call.result  # type: ignore[no-any-return]
+
+    def part(self, call: Call) -> None:
+        """Leave the lead or the queue after an exception: in a thread, which no other strikes, if there can be one."""
+        try:
+            start_new_thread(interrupts.leave_as_thread, (self, call))
+        except RuntimeError:
+            interrupts.leave(self, call)
 
     def apply(self, operation: Callable[[WriteTransaction], T]) -> T:
         """A transaction of what runs exclusively(); committed when this returns."""
@@ -259,7 +271,12 @@ class Commits:
         self.warm = {}
 
     def refuse_inside_transaction(self) -> None:
-        """TransactionError where this thread has a transaction open, ReadOnlyStore where nothing may be written."""
+        """TransactionError where this thread has a transaction open, ReadOnlyStore where nothing may be written.
+
+        StoreError in a child of a fork that Python has not seen. To be called before a lock is taken.
+        """
+        if HERE[0] != USUAL:
+            self.env.require_usable()
         if self.transaction_thread is not None and self.in_own_transaction():
             raise TransactionError(
                 "this thread has a transaction open; write through it (tx.stream(...)), or end it first"
@@ -281,7 +298,7 @@ class Commits:
                 self.wanted = 0
                 wake_sleeper(self.gathered)
         if not leads:
-            deadline = time.monotonic() + timeout
+            deadline = clocks.elapsed() + timeout
             call.waiter = _waiter.lock
             on_waiter = self.on_waiter
             if on_waiter is not None:
@@ -290,7 +307,7 @@ class Commits:
             with self.leading:
                 if self.leader is call:
                     self.locked = True
-                    self.files.acquire(timeout if leads else max(0.0, deadline - time.monotonic()))
+                    self.files.acquire(timeout if leads else max(0.0, deadline - clocks.elapsed()))
                     if self.map.log is not None:
                         self.map.log.patience = timeout
                     yield
@@ -298,14 +315,14 @@ class Commits:
                     return
             if leads:
                 leads = False
-                deadline = time.monotonic() + timeout
+                deadline = clocks.elapsed() + timeout
                 call.waiter = _waiter.lock
         self.pass_on(call)
 
     def wait(self, call: Call, deadline: float, timeout: float) -> bool:
         """Sleep until the call leads, or is done (False). LockTimeout."""
         while not call.done:
-            now = time.monotonic()
+            now = clocks.elapsed()
             with self.mutex:
                 if call.gone:  # it has been taken for lost
                     call.gone = False
@@ -376,7 +393,7 @@ class Commits:
             then = call.then
         if then is None:
             return
-        if call.woken and time.perf_counter() - call.woken > _LATE:
+        if call.woken and clocks.elapsed() - call.woken > _LATE:
             self.crowded = _CROWDED_BATCHES
         while then is not None:
             wake(then)
@@ -404,9 +421,9 @@ class Commits:
                     self.batch = batch = _with_brought(batch)
                     break
         with self.writing:
-            begun = time.perf_counter()
+            begun = clocks.elapsed()
             outside = self.apply_all(batch)
-            self.last_commit = time.perf_counter() - begun
+            self.last_commit = clocks.elapsed() - begun
         return outside
 
     def gather(self, wanted: int) -> None:
@@ -448,9 +465,9 @@ class Commits:
         call.done = True
         return None if type(error) is type(outside) else outside
 
-    def reported(self, error: Exception) -> Exception:
+    def reported(self, error: E) -> E | StoreError | CorruptionError:
         """The error that a caller gets for one that came out of a transaction."""
-        if not isinstance(error, lmdb.Error):
+        if not lmdb_errors.is_failure(error):
             return error
         reported = lmdb_errors.translate_error(self.env.path, error)
         reported.__cause__ = error
@@ -503,8 +520,10 @@ class Commits:
                 store_map.adopt_size()
             except lmdb.PanicError:
                 store_map.reopen()
-            except lmdb.Error as error:
-                raise lmdb_errors.translate_error(self.env.path, error) from error
+            except (lmdb.Error, OSError) as error:
+                if lmdb_errors.is_failure(error):
+                    raise self.reported(error) from error
+                raise
 
     def run(self, txn: WriteTransaction, calls: list[Call], refused: list[Call]) -> None:
         """Apply and commit. Where a call raises after it had touched something: undone, and it is ``refused``."""
@@ -582,7 +601,7 @@ class Commits:
 def wake(call: Call) -> None:
     """Wake the call's thread, where it sleeps."""
     if call.waiter is not None:
-        call.woken = time.perf_counter()
+        call.woken = clocks.elapsed()
         wake_sleeper(call.waiter)
 
 
@@ -596,4 +615,4 @@ def _with_brought(calls: list[Call]) -> list[Call]:
 
 
 def _is_known(error: Exception) -> bool:
-    return isinstance(error, lmdb.Error | RaxlogError)
+    return isinstance(error, RaxlogError) or lmdb_errors.is_failure(error)

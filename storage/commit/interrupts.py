@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
+from ..notices import noted
+
 if TYPE_CHECKING:
     from .commits import Call, Commits
 
@@ -43,6 +45,9 @@ def leave(commits: Commits, call: Call) -> None:
                     settle(commits)
                 commits.hand_on(call, False)
     commits.pass_on(call)
+
+
+leave_as_thread = noted(leave)
 
 
 def is_lost(commits: Commits, call: Call, leader: Call, now: float) -> bool:

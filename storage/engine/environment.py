@@ -16,7 +16,7 @@ Locks are taken in this order: leading, writing, the gate's bar, the log's check
 from __future__ import annotations
 
 import contextlib
-import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident
 from typing import Any, NamedTuple, Self, TypeVar
@@ -24,21 +24,20 @@ from weakref import WeakSet
 
 import lmdb
 
+from .. import clocks, fork_hooks
 from ..commit.commits import Commits
 from ..errors import (
-    NotAStore,
-    RaxlogError,
     StoreClosed,
     StoreError,
     TransactionError,
-    UnsupportedFormat,
 )
-from ..files import directory, generation, lmdb_errors, log_file, ofd_lock
-from ..files.presence import LastEnd, ReaderPresence, find_left_behind, is_cut, judge
+from ..files import directory, generation, lmdb_errors, ofd_lock
+from ..files.presence import LastEnd, ReaderPresence, find_left_behind, find_other_user, judge
 from ..files.store_files import StoreFiles
+from ..fork_hooks import FORK_PATIENCE, acquire_in_time, acquire_now, at_fork, look, release_all, unseen
 from ..format import records
-from ..format.keys import STORE_FORMAT, STORE_KEY
-from .fork_hooks import FORK_PATIENCE, acquire_in_time, at_fork, release_all
+from ..format.keys import STORE_KEY
+from ..notices import report
 from .open_options import OpenOptions
 from .reader_gate import GatedRead, ReaderGate
 from .store_map import StoreMap
@@ -96,7 +95,7 @@ class Environment:
         self.commits = Commits(self)
         self._opened = self._closed = False
         self._attached: dict[type[Attachment], Any] = {}
-        self._forked_inside = False
+        self._forked_inside = self._forked_unseen = False
         _environments.add(self)
 
     def attached(self, kind: type[A]) -> A:
@@ -127,28 +126,26 @@ class Environment:
                 found = self._enter_as_reader()
             else:
                 files.open_lock()
-                self.map.give_log(is_cut(find_left_behind(self.path)))
                 presence = files.enter()
                 self.map.follow()
                 found = presence.found
                 presence.clear_the_cut()
-                if abs(time.time_ns() // 1_000_000 - self.record.created_ms) < _YOUNG_MS:
+                if abs(clocks.now_ms() - self.record.created_ms) < _YOUNG_MS:
                     # Its creator may not have come to flush its name, on which all hangs.
                     directory.sync_folder(self.path.parent)
+            if clocks.held is not None:
+                _require_alone()
             with self.map.begin_read() as txn:
                 self.last_end = judge(found, txn)
             if self.last_end.how != "clean":
-                import logging  # noqa: PLC0415 - hardly ever needed
-
                 cause = "killed process" if self.last_end.how == "killed" else self.last_end.how
                 # A program that set up no logging prints warnings: an end that lost nothing is none.
-                logging.getLogger("raxlog.store").log(
-                    logging.WARNING if self.last_end.problems else logging.INFO,
-                    "%s was left by a %s; damaged: %s", self.path, cause,
-                    "; ".join(self.last_end.problems) or "nothing")
+                report("raxlog.store", "warning" if self.last_end.problems else "info",
+                       "%s was left by a %s; damaged: %s", self.path, cause,
+                       "; ".join(self.last_end.problems) or "nothing")
         except BaseException as error:
             self._close_files()
-            if isinstance(error, OSError | lmdb.Error) and not isinstance(error, RaxlogError):
+            if lmdb_errors.is_failure(error):
                 raise lmdb_errors.cannot_open(self.path, error, self.readonly) from error
             raise
 
@@ -158,20 +155,12 @@ class Environment:
             return find_left_behind(self.path)
         presence = self.files.presence = ReaderPresence(self.path)
         self.map.follow()
-        self.map.show_journal(is_cut(presence.found))
         return presence.found
 
     def _read_record(self) -> None:
         with self.map.begin_read() as txn:
             value = txn.get(STORE_KEY)
-        if value is None:
-            raise NotAStore(f"{self.path} holds an LMDB file, but no raxlog store is in it.")
-        row = records.unseal(STORE_KEY, bytes(value))
-        if row[0] > STORE_FORMAT:
-            raise UnsupportedFormat(
-                f"{self.path} is a store of format {row[0]}; this raxlog reads up to {STORE_FORMAT}. "
-                "Open it with a newer raxlog."
-            )
+        row = records.store_row(value, self.path)
         self.record = StoreRecord(row[1], row[2], row[4])
 
     @property
@@ -186,11 +175,7 @@ class Environment:
             return mapped
         if self._closed:
             raise StoreClosed(f"the store {self.path} has been closed. Open it again.")
-        if self._forked_inside:
-            raise StoreError(
-                "this process was forked while a thread of its parent was inside a transaction on "
-                f"{self.path}, and cannot use that store. Fork outside of transactions, or spawn."
-            )
+        self.require_usable()
         with self.map.opening:
             if self.map.mapped is None and self.inherited:
                 self._open()
@@ -198,6 +183,17 @@ class Environment:
             elif self.map.mapped is None:
                 self.map.remap()
         return self.map.mapped  # type: ignore[return-value]
+
+    def require_usable(self) -> None:
+        """StoreError in a forked child that cannot open it again. Asked by each call, before it changes anything."""
+        look()
+        if self._forked_unseen:
+            raise unseen(f"the open store {self.path}")
+        if self._forked_inside:
+            raise StoreError(
+                "this process was forked while a thread of its parent was inside a transaction on "
+                f"{self.path}, and cannot use that store. Fork outside of transactions, or spawn."
+            )
 
     def close(self) -> None:
         """Wait for this process's readers and writer, flush what relaxed durability left, close.
@@ -238,17 +234,23 @@ class Environment:
         """
         for attached in list(self._attached.values()):
             attached.before_fork()
+        if not self.gate.fork_locks:
+            self.gate.forking = get_ident()
+        self._hold(acquire_in_time, FORK_PATIENCE)
+
+    def _hold(self, acquire: Callable[[Any], bool], patience: float) -> None:
+        locks, held = self._fork_locks(), self.gate.fork_locks
+        # In C alone, like the release: no exception comes between a lock and its place in the list.
+        held.extend(filter(acquire, [lock for lock in locks if lock not in held]))
+        self._forked_inside = not (len(held) == len(locks) and self.gate.drain(patience))
+
+    def _fork_locks(self) -> list[Any]:
         locks: list[Any] = [self.commits.writing, self.gate.bar, self.map.opening]
         if self.map.log is not None:
             locks.insert(2, self.map.log.checkpointing)
         if self.commits.in_own_transaction():
             locks.remove(self.commits.writing)  # its own thread forks, and would wait for itself
-        held = self.gate.fork_locks
-        if not held:
-            self.gate.forking = get_ident()
-        # In C alone, like the release: no exception comes between a lock and its place in the list.
-        held.extend(filter(acquire_in_time, [lock for lock in locks if lock not in held]))
-        self._forked_inside = not (len(held) == len(locks) and self.gate.drain(FORK_PATIENCE))
+        return locks
 
     def after_fork_in_parent(self) -> None:
         """Let transactions begin again."""
@@ -259,13 +261,17 @@ class Environment:
 
     def after_fork_in_child(self) -> None:
         """Close the inherited environment, and replace every lock."""
+        self._forked_unseen = fork_hooks.is_late
+        if not (self.gate.fork_locks or self._forked_inside):  # by C, and Python has been told of it in the child only
+            self._forked_inside = True  # where an exception strikes what finds out
+            self._hold(acquire_now, 0)
         self._attached = {kind: state for kind, state in self._attached.items() if state.after_fork_in_child()}
-        self.gate.reset()
         self.commits = Commits(self)
         self.inherited = True
         self.map.part_from_parent(self._forked_inside)
         self.map.close()
         self.files.close()
+        self.gate.reset()  # last: where this is run again, what is held says that Python saw the fork
 
     # -- transactions -------------------------------------------------------------------
 
@@ -277,11 +283,9 @@ class Environment:
         return GatedRead(self)
 
     def is_in_force(self, txn: lmdb.Transaction) -> bool:
-        """Whether the generation a read has begun in had no mark then, nor a new log. Asked once for each commit."""
+        """Whether the generation a read has begun in had no mark then. Asked once for each commit."""
         number = txn.id()
         if number != self.commits.warm_id and generation.successor(txn.get) is not None:
-            return False
-        if self.map.log is None and txn.get(log_file.APPLIED) is not None:
             return False
         self.checked = number
         return True
@@ -299,8 +303,10 @@ class Environment:
             if self.map.mapped is map_read:
                 self.map.go_over()
 
-    def cure_read(self, error: lmdb.Error) -> None:
+    def cure_read(self, error: lmdb.Error | OSError) -> None:
         """Do what lets a read begin after this error; raise where nothing does."""
+        if not lmdb_errors.is_failure(error):
+            raise error
         if isinstance(error, lmdb.MapResizedError) and self.commits.in_own_transaction():
             self.map.adopt_size()
         elif isinstance(error, lmdb.MapResizedError):
@@ -314,12 +320,13 @@ class Environment:
 
     def flush(self) -> None:
         """Force everything committed to disk; after it even a power cut loses none of it."""
-        with self.commits.leading:
+        self.require_usable()
+        with lmdb_errors.translated(self.path), self.commits.leading:
             try:
                 self.live().sync(True)
             except lmdb.Error as error:
                 self.map.note_failure(error)
-                raise lmdb_errors.translate_error(self.path, error) from error
+                raise
 
     def moment(self, txn: lmdb.Transaction) -> int:
         """A number for what this read sees: as no other state of the store has. LMDB's own
@@ -329,6 +336,16 @@ class Environment:
     def last_transaction_id(self) -> int:
         """The number of the newest commit in the file; -1 where none is mapped, in a forked child or after close()."""
         return self.map.last_transaction_id()
+
+
+def _require_alone() -> None:
+    """StoreError where another process has a store of this one open: it does not see the clock that is moved here."""
+    for env in list(_environments):
+        if env.files.presence is not None and (user := find_other_user(env.files.presence)) is not None:
+            raise StoreError(
+                f"{env.path} is open in another process, too ({user}), which does not see the clock that a test moves "
+                "in this one. Close it there, or use a store of the test's own, as of raxlog.testing.store()."
+            )
 
 
 def _before_fork() -> None:
@@ -349,6 +366,7 @@ def _after_fork_in_child() -> None:
         env.after_fork_in_child()
 
 
+clocks.guard = _require_alone
 at_fork(after_in_child=ofd_lock.close_inherited)
 at_fork(4, before=_before_fork)  # each run may wait for a transaction
 at_fork(after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 Durability = Literal["commit", "relaxed", "buffered"]
 DURABILITIES: tuple[Durability, ...] = ("commit", "relaxed", "buffered")
 MAX_READERS = 2048
+Encoding = Literal["own", "utf-8", "bytes"]  # of a handle; or None
+OWN: Final = "own"  # what the store keeps
+BYTES: Final = "bytes"  # whatever the store keeps
 BUFFER_WINDOW = 0.005  # seconds
 
 

@@ -19,7 +19,6 @@ binding ends a read transaction that is still open, and its thread gets an error
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -27,7 +26,9 @@ from weakref import ref
 
 import lmdb
 
+from .. import clocks
 from ..files import lmdb_errors
+from ..fork_hooks import HERE, USUAL
 
 if TYPE_CHECKING:
     from .environment import Environment
@@ -74,13 +75,13 @@ class ReaderGate:
         """Wait until no read is inside; False, and those there forgotten, if that takes too long."""
         inside = self.inside
         if inside:
-            deadline = time.monotonic() + seconds
+            deadline = clocks.elapsed() + seconds
             here = threading.get_ident()
             while any(read is not None and read.thread != here for read in [mark() for mark in tuple(inside)]):
-                if time.monotonic() > deadline:
+                if clocks.elapsed() > deadline:
                     inside.clear()
                     return False
-                time.sleep(_NAP)
+                clocks.sleep(_NAP)
             for mark in tuple(inside):
                 if mark() is None:
                     inside.discard(mark)
@@ -100,6 +101,8 @@ class GatedRead:
     def __enter__(self) -> lmdb.Transaction:
         env, mark = self._env, self._mark
         while True:
+            if HERE[0] != USUAL:
+                env.require_usable()
             gate = env.gate
             try:
                 gate.inside.add(mark)
@@ -112,7 +115,7 @@ class GatedRead:
                     gate.inside.discard(mark)
                     env.leave_superseded(mapped)
                     continue
-            except lmdb.Error as error:
+            except (lmdb.Error, OSError) as error:
                 gate.inside.discard(mark)
                 env.cure_read(error)
             except BaseException:
@@ -126,5 +129,5 @@ class GatedRead:
                  trace: TracebackType | None) -> None:
         self._txn.abort()
         self._env.gate.inside.discard(self._mark)
-        if isinstance(error, lmdb.Error):
+        if error is not None and lmdb_errors.is_failure(error):
             raise lmdb_errors.translate_error(self._env.path, error) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..files import lmdb_errors
 from .environment import Environment
 
 
@@ -26,10 +27,11 @@ def readers(env: Environment) -> list[Reader]:
     Those of dead processes are cleared before. A read shows up while it runs, so mostly for
     microseconds: one that is always here, or lags by more than a few checkpoints, holds pages back.
     """
-    environment = env.live()
-    if not env.readonly:
-        env.map.clear_readers()
-    last = env.map.last_state()
+    with lmdb_errors.translated(env.path):
+        environment = env.live()
+        if not env.readonly:
+            env.map.clear_readers()
+        last = env.map.last_state()
     found = []
     for line in environment.readers().splitlines()[1:]:
         fields = line.split()

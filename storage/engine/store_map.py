@@ -8,18 +8,10 @@ a read open would end that read, and memory kept from it is a SIGBUS: so growth 
 this process reads no more, and nothing that LMDB lends (its buffers) outlives a transaction here. Another
 process may grow the map too; LMDB then raises MapResized at the next begin, and the new size is adopted.
 
-A store of an earlier raxlog has no log, and what its last commits changed may be in a journal only (commit/journal.py).
-It gets one when it is opened for writing:
-
-    G1  the writer's lock; no process of the earlier raxlog may have the store open
-    G2  what the journal holds is applied, and flushed
-    G3  the log's file is made, all of it on disk          a kill up to here leaves a store without a log
-    G4  one commit of LMDB's: the record APPLIED comes, the journal goes
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import mmap
 import os
@@ -32,18 +24,12 @@ from typing import cast
 
 import lmdb
 
-from ..commit import journal
-from ..crash_point import crash_point
-from ..errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore, StoreError
+from ..errors import RaxlogError, ReadOnlyStore, StoreError
 from ..files import directory, disk, generation, lmdb_errors, log_file, map_lock, meta_pages, presence
 from ..files.lmdb_file import RESERVE
 from ..files.reader_slots import ReaderSlots
 from ..files.store_files import StoreFiles
-from ..files.writer_lock import WriterLock
-from ..format import records
-from ..format.keys import STORE_FORMAT, STORE_KEY
 from ..log.log import Log
-from ..notices import note
 from .open_options import OpenOptions
 from .reader_gate import ReaderGate
 
@@ -51,8 +37,6 @@ DEFAULT_MAP_SIZE = 64 << 30
 _LEAST_MAP = 1 << 24
 MAX_DATABASES = 16
 _MOST_MOVES = 20  # generations that may be removed during one opening
-_PATIENCE = 30.0  # seconds to wait for a writer, at opening, where a log is to be made, or a power cut had a journal,
-_MOMENT = 0.1  # and where a reader finds a record in it after a kill
 
 
 class StoreMap:
@@ -71,7 +55,7 @@ class StoreMap:
         self._slots: ReaderSlots | None = None  # with LMDB's environment
         self._map_lock: FileIO | None = None
         self.lock_inode = 0  # of LMDB's lock file
-        self.log: Log | None = None  # None in snapshots, and for readers of a store that has none yet
+        self.log: Log | None = None  # None in snapshots
         self.failed_flush: lmdb.Error | None = None
 
     def _live(self) -> lmdb.Environment:
@@ -118,6 +102,8 @@ class StoreMap:
                 return
             self._unmap()
             wanted = self._path / newer
+            if not (wanted / directory.DATA).exists() and directory.generation(self._path) == self.generation:
+                raise StoreError(generation.missing(wanted))
 
     def _map(self, folder: Path, size: int) -> None:
         options = self.options
@@ -148,7 +134,7 @@ class StoreMap:
         self.lock_inode = 0 if lockless else os.stat(folder / directory.LOCK).st_ino
         self.mapped = real = self._slots.opened
         names = [directory.LOCK, directory.DATA]
-        if self.is_logged(folder):
+        if not at_rest:
             self.log = Log(folder, real, options, shares=not lockless, store_map=self, begin=self._slots.begin)
             self.mapped = cast(lmdb.Environment, self.log)
             names += [log_file.LOG, log_file.STATE]
@@ -158,20 +144,6 @@ class StoreMap:
         self._forget_last_commit()
         with self.begin_read() as txn:
             return generation.successor(txn.get)
-
-    def is_logged(self, folder: Path) -> bool:
-        """Whether the newest state of LMDB's says that there is a log. CorruptionError: no, and there is one in use."""
-        for _ in range(2):  # another process may give the store a log between the two looks of the first turn
-            with self.begin_read() as txn:
-                if txn.get(log_file.APPLIED) is not None:
-                    return True
-                is_store = txn.get(STORE_KEY) is not None
-            if not is_store or not log_file.has_records(folder):
-                return False
-        raise CorruptionError(
-            f"the data file beside {folder / log_file.LOG} knows of no log, and this one has records: a page of it is "
-            "damaged, or the file is an older one"
-        )
 
     def begin_read(self) -> lmdb.Transaction:
         """A read transaction of the opening, before any other can begin."""
@@ -237,95 +209,9 @@ class StoreMap:
             self.mapped = self._slots = self.log = None
         map_lock.part_from_parent(self.lock_inode)
 
-    # -- a store without a log ----------------------------------------------------------
-
-    def give_log(self, cut: bool) -> None:
-        """Give a store that has none a log. For a process that writes, before it is present.
-
-        StoreError beside a process of the raxlog that knew no log; StoreFull where there is no room.
-        """
-        if self.log is not None:
-            return
-        with self._files.locked(_PATIENCE):
-            self._unmap()
-            self.open()
-            if self.log is None:
-                user = presence.find_user(self._path, writes=True)
-                if user is not None:
-                    raise StoreError(
-                        f"{self._path} was made by an earlier raxlog, and is open in {user}, which would not see what "
-                        "is written from now on. End it, and open the store again."
-                    )
-                while True:
-                    try:
-                        self._add_log(cut)
-                        break
-                    except lmdb.MapFullError:
-                        if not self.grow():
-                            raise
-                self._unmap()
-                self.open()
-
-    def _add_log(self, cut: bool) -> None:
-        mapped, folder = self._live(), self.generation
-        applied = journal.apply_what_is_due(mapped, folder / directory.DATA)
-        if applied:
-            note("info", "%s: %d commits applied from the journal", self._path, applied)
-        if cut:
-            journal.renew_metas(mapped)
-        crash_point("log.applied")
-        with mapped.begin() as txn:
-            row = records.unseal(STORE_KEY, txn.get(STORE_KEY) or b"")
-        log_file.create(folder, row[1], self.options.max_map_size or 1 << 62)
-        directory.sync_folder(folder)
-        crash_point("log.made")
-        with mapped.begin(write=True) as txn:
-            journal.leave_out(txn)
-            txn.put(STORE_KEY, records.seal(STORE_KEY, [STORE_FORMAT, *row[1:]]))
-            txn.put(log_file.APPLIED, records.seal(log_file.APPLIED, [0, 0]))
-        crash_point("log.given")
-
     def clear_readers(self) -> int:
         """Free the places of readers that have died; how many there were."""
         return 0 if self._slots is None else self._slots.clear()
-
-    def show_journal(self, cut: bool) -> None:
-        """For a reader: have what is in the journal only applied, where this user may, as by the next writer.
-
-        A record beside a writer at work is of a call that has not returned, or another opening applies
-        it: the reader waits a moment for it.
-        """
-        if not self._is_journal_due():
-            return
-        self._unmap()
-        try:
-            self._apply_journal(_PATIENCE if cut else _MOMENT)
-        except (RaxlogError, lmdb.Error, OSError) as error:
-            if cut and isinstance(error, LockTimeout):
-                raise  # a process has begun to apply it, and has been stopped
-            # Beside a full disk, say, the older state can still be read.
-        self.open()
-
-    def _is_journal_due(self) -> bool:
-        data = self.generation / directory.DATA
-        kept = journal.find(self._live(), data) if self.log is None and os.access(data, os.W_OK) else None
-        if kept is None:
-            return False
-        with contextlib.closing(kept):
-            return journal.is_due(self._live(), kept)
-
-    def _apply_journal(self, patience: float) -> None:
-        lock = WriterLock(self._path / directory.WRITER)
-        try:
-            lock.acquire(patience)
-            self._slots, self._map_lock = map_lock.open_held(
-                self.generation, map_size=self._first_size(), max_dbs=MAX_DATABASES,
-                max_readers=self.options.max_readers, max_spare_txns=0,
-            )
-            journal.apply_what_is_due(self._slots.opened, self.generation / directory.DATA)
-        finally:
-            self._unmap()
-            lock.close()
 
     def note_failure(self, error: lmdb.Error) -> None:
         """After an error in a commit or a flush. Where the disk has failed, nothing more is written.

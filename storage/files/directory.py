@@ -22,14 +22,14 @@ import fcntl
 import os
 import re
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import lmdb
 
+from .. import clocks
 from ..crash_point import crash_point
-from ..errors import CorruptionError, NotAStore, ReadOnlyStore, StoreError, StoreFull
+from ..errors import CorruptionError, InvalidArgument, NotAStore, ReadOnlyStore, StoreError, StoreFull
 from ..format import records
 from ..format.keys import STORE_FORMAT, STORE_KEY
 from . import disk, log_file, map_lock
@@ -47,6 +47,18 @@ _LOCK_BYTES = 8192  # of LMDB's lock file: its head and the slots of its first 1
 _METAS = 8192
 _NAME_BYTES = 64  # more than the name of any generation has
 _MOST_TRIES = 20
+_PASSING = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EROFS, errno.ENOSPC)  # of any path
+
+
+def place_of(path: str | os.PathLike[str], what: str = "path") -> Path:
+    """The absolute path that an argument names. InvalidArgument where it can name no folder."""
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    try:
+        if isinstance(text, str) and "://" not in text and b"\0" not in os.fsencode(text or "\0"):
+            return Path(os.path.abspath(text))
+    except UnicodeEncodeError:
+        pass  # a name that no file can have
+    raise InvalidArgument(f"{what}={path!r} must name a directory, by its path on this machine")
 
 
 def generation(path: Path) -> Path:
@@ -88,7 +100,8 @@ def _generation_or_why_not(path: Path) -> Path:
             "Name an empty or absent path to create a store."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise NotAStore(f"the store at {path} cannot be read: {error}.") from error
+        kind = StoreError if disk.cause(error) in _PASSING else NotAStore
+        raise kind(f"the store at {path} cannot be read: {error}.") from error
     return folder
 
 
@@ -148,7 +161,8 @@ def can_register(folder: Path) -> bool:
 def is_vacant(path: Path) -> bool:
     """True where a store may be created: nothing is there, or an empty folder."""
     try:
-        return not any(os.scandir(path))
+        with os.scandir(path) as found:
+            return not any(found)
     except FileNotFoundError:
         return True
     except OSError:
@@ -162,6 +176,8 @@ def create(path: Path, settings: dict[str, object], room: int = 1 << 62) -> None
     ten flushes to disk, once in a store's life.
     """
     path = Path(os.path.realpath(path))  # beside the real place: a rename stays in its file system
+    if not path.parent.is_dir():
+        raise StoreError(f"{path} cannot be made: there is no folder {path.parent}. Make it first, or see to the name.")
     try:
         with building(path) as place:
             _build(place, settings, room)
@@ -252,10 +268,10 @@ def _build(folder: Path, settings: dict[str, object], room: int) -> None:
     opened = lmdb.open(str(data), map_size=1 << 20, max_dbs=0, subdir=True)
     try:
         uuid = os.urandom(16)
-        row = [STORE_FORMAT, uuid, time.time_ns() // 1_000_000, 1, settings, 0]
+        row = [STORE_FORMAT, uuid, clocks.now_ms(), 1, settings, 0]
         with opened.begin(write=True) as txn:
             txn.put(STORE_KEY, records.seal(STORE_KEY, row))
-            txn.put(log_file.APPLIED, records.seal(log_file.APPLIED, [0, 0]))
+            txn.put(log_file.APPLIED, log_file.UNUSED)
             log_file.create(data, uuid, room)
         opened.sync(True)
     finally:

@@ -14,7 +14,7 @@ FULL = {
     errno.EDQUOT: "the quota of the disk is used up. Make room, or have it raised",
     errno.EFBIG: "this process may write no larger file. Raise the limit (ulimit -f)",
 }
-_KNOWN = (*FULL, errno.EIO, errno.EACCES, errno.EROFS)
+_KNOWN = (*FULL, errno.EIO, errno.EACCES, errno.EROFS, errno.EAGAIN)
 
 
 class ErrorsIgnored(contextlib.suppress):
@@ -60,9 +60,4 @@ def allocate(file: Path, start: int, end: int) -> None:
     What the file holds already stays. About 10 µs.
     """
     with open_file(file, os.O_RDWR) as opened:
-        descriptor = opened.fileno()
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, start, end - start)
-        else:
-            start = max(start, os.fstat(descriptor).st_size)
-            os.pwrite(descriptor, bytes(max(0, end - start)), start)
+        os.posix_fallocate(opened.fileno(), start, end - start)

@@ -3,7 +3,7 @@
     byte 0    the last place given out in the line (writer_lock.py), as uint64; 0: the line is empty
          8    64 words, uint32: the process in place n sleeps until word n mod 64 changes
 
-All of it is a hint: a sleep ends by itself. Where the system has no futex, sleep() looks every 2 ms; where the
+All of it is a hint: a sleep ends by itself. Where the call's number is not known, sleep() looks every 2 ms; where the
 disk has no room for the words, each process has words of its own, and sleeps to the end.
 """
 
@@ -13,10 +13,10 @@ import mmap
 import os
 import struct
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+from .. import clocks
 from . import disk
 
 _WORDS = 64
@@ -24,7 +24,7 @@ _SIZE = 8 + 4 * _WORDS
 _NAP = 0.002
 _WAIT, _WAKE, _ALL = 0, 1, 0x7FFFFFFF  # from <linux/futex.h>
 _CALLS = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}
-_CALL = _CALLS.get(os.uname().machine) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
+_CALL = _CALLS.get(os.uname().machine) if sys.maxsize > 1 << 32 else None
 
 
 class TurnWords:
@@ -46,9 +46,9 @@ class TurnWords:
     def sleep(self, place: int, word: int, seconds: float) -> bool:
         """Sleep until the word of that place is another, or so long; whether it is. A signal ends it too."""
         if _CALL is None:
-            end = time.monotonic() + seconds
-            while self.word(place) == word and time.monotonic() < end:
-                time.sleep(_NAP)
+            end = clocks.elapsed() + seconds
+            while self.word(place) == word and clocks.elapsed() < end:
+                clocks.sleep(_NAP)
         else:
             self._call(place, _WAIT, word, struct.pack("qq", int(seconds), int(seconds % 1 * 1e9)))
         return self.word(place) != word

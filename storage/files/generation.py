@@ -54,6 +54,15 @@ def successor(get: Callable[[bytes], Any]) -> str | None:
     return name_of(number)
 
 
+def missing(newer: Path) -> str:
+    """What is wrong where the generation that a mark names is not there."""
+    return (
+        f"{newer}, which supersedes what is here, is not there: it has been removed, or this is a copy by hard links "
+        "(cp -al) of a store that has been compacted since. 'raxlog salvage' makes a store of what is here; to copy "
+        "one, use 'raxlog snapshot'."
+    )
+
+
 def point_to(path: Path, generation: Path, prepared: bool = False) -> None:
     """Let CURRENT name the generation, durably. Under the writer's lock."""
     if not prepared:

@@ -9,8 +9,11 @@ the disk for more (why_full()).
 
 from __future__ import annotations
 
+import contextlib
 import errno
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 import lmdb
 
@@ -20,6 +23,26 @@ from . import disk
 _CUT_SHORT = (errno.EIO, -30772)  # by LMDB 0.9 and 1.0
 _PIECE = 1 << 18
 _DAMAGED = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.BadTxnError)
+
+
+def is_failure(error: BaseException | None) -> TypeGuard[lmdb.Error | OSError]:
+    """Whether it is an error of LMDB's or of the system's, and of no signal's handler or function of the caller's.
+
+    Those are TimeoutError, a closed pipe or connection, or have no number.
+    """
+    is_foreign = isinstance(error, TimeoutError | ConnectionError)
+    return isinstance(error, lmdb.Error) or (isinstance(error, OSError) and error.errno is not None and not is_foreign)
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """A block out of which come errors of raxlog's only, for the store at ``path``."""
+    try:
+        yield
+    except (lmdb.Error, OSError) as error:
+        if not is_failure(error):
+            raise
+        raise translate_error(path, error) from error
 
 
 def why_full(path: Path, error: Exception) -> str | None:
@@ -38,7 +61,8 @@ def translate_error(path: Path, error: Exception) -> StoreError | CorruptionErro
     """The error to raise for one that came out of a transaction on the store at ``path``."""
     if isinstance(error, lmdb.MapFullError):
         return no_room(path)
-    why = why_full(path, error)
+    is_of_lmdb = isinstance(error, lmdb.Error)
+    why = why_full(path, error) if is_of_lmdb else disk.FULL.get(disk.cause(error))
     if why is not None:
         return StoreFull(f"{path} is full: {why}, or delete and trim. Nothing was written ({error}).")
     if isinstance(error, _DAMAGED):
@@ -50,6 +74,16 @@ def translate_error(path: Path, error: Exception) -> StoreError | CorruptionErro
         )
     if isinstance(error, lmdb.MemoryError):
         return StoreError(f"no address space to map {path} ({error}). Raise the limit (ulimit -v) and open it again.")
+    if disk.cause(error) == errno.EAGAIN:
+        return StoreError(
+            f"the system gives no thread for {path} ({error}). Raise the limit (ulimit -v or -u), or end others, and "
+            "try again; what has been acknowledged stays."
+        )
+    if not is_of_lmdb:
+        return StoreError(
+            f"the system has failed a call for {path}: {error}. See to the disk, or to the limit that is named; what "
+            "has been acknowledged stays."
+        )
     return StoreError(f"LMDB reports for {path}: {error}.")
 
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Self
 from . import disk
 
 BRANCH, LEAF, OVERFLOW, META = 0x01, 0x02, 0x04, 0x08
-BIG, SUBDATA, DUPLICATES = 0x01, 0x02, 0x04
+BIG = 0x01
 NO_PAGE = (1 << 64) - 1
 HEADER = 16
 LITTLE = sys.byteorder == "little"

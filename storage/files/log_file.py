@@ -19,11 +19,12 @@ from pathlib import Path
 from xxhash import xxh3_64_intdigest
 
 from ..errors import CorruptionError, UnsupportedFormat
-from ..format import keys
+from ..format import keys, records
 
 LOG, STATE = "log", "log-state"
 INSIDE, WRITES, LEASE = 0, 1, 2  # bytes of the second, locked: by all inside, the one that writes, that of a feed
-APPLIED = keys.family(0, keys.JOURNAL) + b"\x09"
+APPLIED = keys.family(0, keys.LOG) + b"\x09"
+UNUSED = records.seal(APPLIED, [0, 0, 0, 0])  # the record of a log that holds nothing
 HEADER = 4096
 VERSION = 1
 RING = 1 << 20  # bytes
@@ -75,13 +76,3 @@ def ring_of(folder: Path, store: bytes) -> int:
     if size != HEADER + ring:
         raise CorruptionError(f"the log {path} is cut off or lengthened: it has {size} bytes, and had {HEADER + ring}")
     return int(ring)
-
-
-def has_records(folder: Path) -> bool:
-    """Whether a log is there, made to its end, in which something has been written."""
-    try:
-        log = (folder / LOG).read_bytes()
-    except FileNotFoundError:
-        return False
-    is_made = len(log) > HEADER and xxh3_64_intdigest(log[8:HEADER]) == int.from_bytes(log[:8], "little")
-    return is_made and log.count(0, HEADER) < len(log) - HEADER

@@ -17,6 +17,7 @@ others pass it: what drops that lock is stopped too.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -64,8 +65,13 @@ def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[Read
         except BaseException:
             opened.close()
             raise
-    except BaseException:
+    except BaseException as error:
         file.close()
+        if disk.cause(error) == errno.EAGAIN:
+            raise StoreError(
+                f"{generation.parent} is open in another process with the number {os.getpid()}, by which LMDB knows a "
+                "process: in a PID namespace (container) of its own. Run both in one, or with different numbers."
+            ) from error
         raise
     return slots, file
 

@@ -2,7 +2,7 @@
 
 POSIX locks belong to the process, and closing any descriptor of the file gives up all of them: a
 program that copies the store's folder would do so unawares. Linux has locks that belong to the
-open file itself (OFD locks). Where there are none, POSIX' have to do. A file that is dropped
+open file itself (OFD locks). A file that is dropped
 gives up its locks: an exception in the middle of an opening leaves none behind.
 
 An OFD lock does not name its holder, so where that is asked for its range does (writer_lock.py,
@@ -16,23 +16,19 @@ import fcntl
 import os
 import struct
 import sys
-import time
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 from weakref import WeakSet
 
+from .. import clocks
 from ..errors import LockTimeout
 from . import disk
 
-_IS_LINUX = sys.platform.startswith("linux")
-SET, _SET_WAITING, _GET = (
-    (fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW, fcntl.F_OFD_GETLK) if _IS_LINUX
-    else (fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_GETLK)
-)
-
-# struct flock: Linux puts the type first, the BSDs and macOS the offsets.
-_FLOCK = struct.Struct("hhqqi4x") if _IS_LINUX else struct.Struct("qqihh")
+if not sys.platform.startswith("linux"):
+    raise ImportError("raxlog opens stores on Linux only: it needs locks that belong to an open file (OFD locks)")
+SET, _SET_WAITING, _GET = fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW, fcntl.F_OFD_GETLK
+_FLOCK = struct.Struct("hhqqi4x")
 
 GATE = 1 << 40  # a byte far behind all others that are locked; with it, up to 2^23 before it
 BEFORE_GATE = GATE - (1 << 23)
@@ -58,9 +54,7 @@ def close_inherited() -> None:
 
 def question(kind: int, start: int, length: int) -> bytes:
     """What the system is asked for such a lock by. A ``length`` of 0: up to the end of all files."""
-    if _IS_LINUX:
-        return _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
-    return _FLOCK.pack(start, length, 0, kind, os.SEEK_SET)
+    return _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
 
 
 def ask(file: FileIO, prepared: bytes) -> None:
@@ -85,14 +79,14 @@ def enter(file: FileIO, path: Path, may_pass: Callable[[], bool] = lambda: False
     It is locked with as many bytes before it as the process' number, so that LockTimeout can name a process that
     was stopped inside. Where ``may_pass`` says so, such a one is passed after a second, without the gate.
     """
-    began = time.monotonic()
+    began = clocks.elapsed()
     inside, since = None, began
     while True:
         try:
             take(file, GATE - os.getpid(), os.getpid() + 1)
             return
         except BlockingIOError:
-            other, now = find(file, GATE, 1), time.monotonic()
+            other, now = find(file, GATE, 1), clocks.elapsed()
         if other is None or other != inside:
             inside, since = other, now
         elif now > since + _STOPPED and may_pass():
@@ -102,7 +96,7 @@ def enter(file: FileIO, path: Path, may_pass: Callable[[], bool] = lambda: False
                 f"waited {_PATIENCE:g} s for process {GATE - other[0]}, which is opening {path}. It may have been "
                 "stopped (SIGSTOP, a debugger): let it go on, or end it."
             )
-        time.sleep(_LOOKS)
+        clocks.sleep(_LOOKS)
 
 
 def leave(file: FileIO) -> None:
@@ -127,5 +121,5 @@ def find(file: FileIO, start: int, length: int) -> tuple[int, int] | None:
 
 def _first(file: FileIO, start: int, length: int, beside: int) -> tuple[int, int] | None:
     answer = _FLOCK.unpack(fcntl.fcntl(file, _GET, question(beside, start, length)))
-    kind, first, many = (answer[0], *answer[2:4]) if _IS_LINUX else (answer[3], *answer[:2])
+    kind, first, many = answer[0], *answer[2:4]
     return None if kind == fcntl.F_UNLCK else (first, first + many - 1)

@@ -2,10 +2,10 @@
 
     file ``open``, one slot of 64 bytes for each process that has the store open for writing
 
-    +----------+---------+--------+----------+---------------+
-    | xxh3_64  | boot ID | pid    | since    | zeros         |      zeros: closed cleanly, free
-    +----------+---------+--------+----------+---------------+
-      8          16        8        8 (ns)     24                   integers little-endian
+    +----------+---------+--------+----------+----------+---------+
+    | xxh3_64  | boot ID | pid    | since    | boot     | zeros   |      zeros: closed cleanly, free
+    +----------+---------+--------+----------+----------+---------+
+      8          16        8        8 (ns)     8 (ns)     16             integers little-endian
 
 A process writes its slot when it opens, flushes it, and keeps a lock on its bytes (ofd_lock.py); it
 clears it when it closes. So a slot that is filled and not locked is of a process that ended
@@ -13,6 +13,7 @@ without closing. Its boot ID says how:
 
     the boot ID of now     it was killed, or left without close(): what it had committed is there,
                            for the system has kept it; there is nothing to look for
+                           Where one of both is not known (no /proc), the clocks say when the machine started
     another boot ID        the machine ended while the store was open: a power cut, or a restart
                            that killed it. The newest records are looked at (look_over())
 
@@ -30,8 +31,6 @@ import contextlib
 import functools
 import os
 import struct
-import sys
-import time
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
@@ -39,6 +38,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
+from .. import clocks
 from ..errors import CorruptionError, RaxlogError
 from ..format import keys, records
 from ..trees.rax import Rax, RaxTransaction
@@ -47,10 +47,11 @@ from . import ofd_lock
 OPEN = "open"
 CLEAN, KILLED, POWER_CUT = "clean", "killed", "power cut"
 
-_SLOT = struct.Struct("<Q16sQQ24x")
+_SLOT = struct.Struct("<Q16sQQ8s16x")
 _READERS = ofd_lock.GATE + 1  # shared by all that have the store open with readonly=True
 _MOST_STREAMS = 100
-_UNKNOWN_BOOT = bytes(16)
+_UNKNOWN_BOOT = bytes(24)
+_NEAR = 5_000_000_000  # ns: the same start, by two readings of the clocks
 
 
 class LastEnd(NamedTuple):
@@ -77,7 +78,7 @@ class Presence:
             self.found, self._cut, free = _left_behind(self._file)
             self._slot = free[0]
             ofd_lock.take(self._file, self._slot, _SLOT.size)
-            self._note(boot_id())
+            self._note(boot())
             for slot in free[1:-1]:
                 self._write(bytes(_SLOT.size), slot)
             ofd_lock.leave(self._file)
@@ -98,7 +99,7 @@ class Presence:
             self._note(_UNKNOWN_BOOT)
 
     def _note(self, boot: bytes) -> None:
-        body = struct.pack("<16sQQ24x", boot, os.getpid(), time.time_ns())
+        body = struct.pack("<16sQQ8s16x", boot[:16], os.getpid(), clocks.machine_ns(), boot[16:])
         self._write(struct.pack("<Q", xxh3_64_intdigest(body)) + body, self._slot)
 
     def _write(self, content: bytes, slot: int) -> None:
@@ -164,17 +165,34 @@ def find_user(path: Path, writes: bool = False) -> str | None:
     except OSError:
         return None
     with file:
-        found = ofd_lock.find(file, 0, ofd_lock.BEFORE_GATE if writes else 0)
-        if found is None:
-            return None
-        slot = os.pread(file.fileno(), _SLOT.size, found[0])
-        return f"process {_SLOT.unpack(slot)[2]}" if len(slot) == _SLOT.size else "a process that reads"
+        return _user(file, ofd_lock.BEFORE_GATE if writes else 0)
+
+
+def find_other_user(presence: Presence | ReaderPresence) -> str | None:
+    """A process other than this one, which is present, that has the store open; None if none has."""
+    return None if presence._file is None else _user(presence._file)
+
+
+def _user(file: FileIO, length: int = 0) -> str | None:
+    found = ofd_lock.find(file, 0, length)
+    if found is None:
+        return None
+    slot = os.pread(file.fileno(), _SLOT.size, found[0])
+    return f"process {_SLOT.unpack(slot)[2]}" if len(slot) == _SLOT.size else "a process that reads"
 
 
 def is_cut(found: list[tuple[bytes, int]]) -> bool:
     """Whether the machine, or its disk, failed while one of these had the store open."""
-    here = boot_id()
-    return any(boot != here for boot, _ in found)
+    here = boot()
+    return not all(_is_same(there, here) for there, _ in found)
+
+
+def _is_same(there: bytes, here: bytes) -> bool:
+    """Whether both are the same start of the machine. Not if it is not known."""
+    if any(there[:16]) and any(here[:16]):
+        return there[:16] == here[:16]
+    moments = [int.from_bytes(boot[16:], "little") for boot in (there, here)]
+    return all(moments) and abs(moments[0] - moments[1]) < _NEAR
 
 
 def judge(found: list[tuple[bytes, int]], txn: RaxTransaction) -> LastEnd:
@@ -228,12 +246,17 @@ def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list
             if now != raw:  # it was closed since it was read
                 free += [] if any(now) else [slot]
                 continue
-            checksum, boot, pid, _ = _SLOT.unpack(raw)
+            checksum, number, pid, _, moment = _SLOT.unpack(raw)
             torn = checksum != xxh3_64_intdigest(raw[8:])
-            found.append((_UNKNOWN_BOOT, 0) if torn else (boot, pid))
+            found.append((_UNKNOWN_BOOT, 0) if torn else (number + moment, pid))
             (cut if is_cut(found[-1:]) else free).append(slot)
     end = len(content) // _SLOT.size * _SLOT.size
     return found, cut, [*(slot for slot in free if ofd_lock.is_free(file, slot, 1)), end]
+
+
+def boot() -> bytes:
+    """Which start of the machine this is: its ID, and when it was by the clocks; of both, zeros where not known."""
+    return boot_id() + (clocks.machine_ns() - clocks.boot_ns()).to_bytes(8, "little")
 
 
 @functools.cache
@@ -243,14 +266,4 @@ def boot_id() -> bytes:
         text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         return bytes.fromhex(text.replace("-", "").strip())
     except (OSError, ValueError):
-        return _boot_session() if sys.platform == "darwin" else bytes(16)
-
-
-def _boot_session() -> bytes:
-    import ctypes  # noqa: PLC0415 - macOS only
-
-    text = ctypes.create_string_buffer(64)
-    size = ctypes.c_size_t(len(text))
-    if ctypes.CDLL(None).sysctlbyname(b"kern.bootsessionuuid", text, ctypes.byref(size), None, ctypes.c_size_t(0)):
         return bytes(16)
-    return bytes.fromhex(text.value.decode("ascii").replace("-", ""))

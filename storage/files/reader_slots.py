@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import mmap
 import os
-import time
 from pathlib import Path
 
 import lmdb
 
+from .. import clocks
 from ..errors import LockTimeout
 from ..notices import note
 from . import disk
@@ -77,12 +77,12 @@ class ReaderSlots:
 
     def wait(self) -> None:
         """Wait until no thread has the mutex. LockTimeout."""
-        began, yields = time.monotonic(), _YIELDS
+        began, yields = clocks.elapsed(), _YIELDS
         while self._format[0] == _KNOWN_FORMAT and (owner := self._owner[0] & _THREAD):
-            if time.monotonic() > began + _PATIENCE:
+            if clocks.elapsed() > began + _PATIENCE:
                 raise LockTimeout(
                     f"waited {_PATIENCE:g} s for the readers of {self._store}: process or thread {owner} has their "
                     "lock, and may have been stopped (SIGSTOP, a debugger). Let it go on, or end it."
                 )
-            time.sleep(0 if yields > 0 else _LOOKS)
+            clocks.sleep(0 if yields > 0 else _LOOKS)
             yields -= 1

@@ -21,15 +21,15 @@ import contextlib
 import fcntl
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from io import FileIO
 from os import fstat
 from pathlib import Path
 
+from .. import clocks
 from ..errors import LockTimeout, StoreError
 from ..wake.wake_file import RENAMED, Inotify
-from . import directory, disk, log_file, ofd_lock
+from . import directory, disk, lmdb_errors, log_file, ofd_lock
 from .presence import OPEN, Presence, ReaderPresence
 from .writer_lock import WriterLock
 
@@ -146,8 +146,8 @@ class StoreFiles:
             self._reopen()
             lock = self.lock
             assert lock is not None
-        lock.acquire(timeout)
         try:
+            lock.acquire(timeout)
             while True:
                 poll = self._poll
                 missing = self._missing() if poll is None or poll(0) else []
@@ -174,8 +174,11 @@ class StoreFiles:
                         "process wrote now could be lost, or damage the store. End every process that has the store "
                         "open, run 'raxlog check', and open it again."
                     )
-        except BaseException:
-            self.release()
+        except BaseException as error:
+            with disk.ErrorsIgnored():
+                self.release()
+            if lmdb_errors.is_failure(error):
+                raise lmdb_errors.translate_error(self._path, error) from error
             raise
 
     def _hold(self, timeout: float) -> None:
@@ -187,14 +190,14 @@ class StoreFiles:
             except TimeoutError:
                 raise  # a signal's handler did
             except (OSError, ValueError):  # others have it, or it is closed: a thread goes over to a new generation
-                now = time.monotonic()
+                now = clocks.elapsed()
                 deadline = deadline or now + timeout
                 if now > deadline:
                     raise LockTimeout(
                         f"waited {timeout:g} s for a process that writes to {self._path} behind a file "
                         f"'{directory.WRITER}' that has been deleted. End it."
                     ) from None
-                time.sleep(_NAP)
+                clocks.sleep(_NAP)
 
     def release(self) -> None:
         """Give up the writer's lock. Harmless where it is not held."""
@@ -248,7 +251,7 @@ class StoreFiles:
             missing = [name for name, known in self._known.items() if self._identity(name) != known]
             last = max(changed)
             tick = _TICK if last % 1_000_000_000 else _COARSE_TICK
-            self._seen = (0, 0) if missing or time.time_ns() - last < tick else changed
+            self._seen = (0, 0) if missing or clocks.machine_ns() - last < tick else changed
             return missing
 
     def _watch(self) -> None:

@@ -27,9 +27,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from pathlib import Path
 
+from .. import clocks
 from ..errors import LockTimeout
 from ..notices import note
 from . import ofd_lock
@@ -68,9 +68,9 @@ class WriterLock:
                     return
                 except BlockingIOError:
                     pass
-            began = time.monotonic()
+            began = clocks.elapsed()
             self._wait(began + timeout, timeout)
-            if (waited := time.monotonic() - began) > _LONG:
+            if (waited := clocks.elapsed() - began) > _LONG:
                 note("info", "waited %.1f s for the writer's lock %s", waited, self._path)
         except BaseException:
             self.release()
@@ -92,7 +92,7 @@ class WriterLock:
                     pass
             else:
                 idle = first if ofd_lock.is_free(file, _LOCK, 1) else None
-            left = deadline - time.monotonic()
+            left = deadline - clocks.elapsed()
             if left <= 0:
                 raise LockTimeout(
                     f"waited {timeout:g} s for the writer's lock {self._path}; it is held by "

@@ -6,7 +6,7 @@
     0            02         name                                  a stream's name -> number
     0            03         number (8)  [group (4)]               a deleted stream or group, being swept
     0            04         the user's key                        durable state (tx.state)
-    0            05         1, 2 or 9                             an older journal (journal.py); the log (log_file.py)
+    0            05         9                                     up to where the log is in this state (log_file.py)
     0            06                                               the generation that supersedes this one
     0            10                                               the subject index: generation, counts
     0            11         subscription (8)                      a subscription
@@ -56,13 +56,13 @@ import struct
 from collections.abc import Callable
 
 FORMAT = 1  # of every record and block
-STORE_FORMAT = 2  # of the store, said in its own record: 1 where it has had no log yet; a greater one is refused
+STORE_FORMAT = 3  # of the store, said in its own record: any other is refused
 
 STORE = 0x01
 NAME = 0x02
 DOOMED = 0x03
 STATE = 0x04
-JOURNAL = 0x05
+LOG = 0x05
 SUPERSEDED = 0x06
 SUBJECTS = 0x10
 SUBSCRIPTION = 0x11

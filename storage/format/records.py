@@ -32,8 +32,8 @@ from typing import Any, NamedTuple
 import msgpack
 from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 
-from ..errors import CorruptionError, UnsupportedFormat
-from .keys import FORMAT, NODE
+from ..errors import CorruptionError, NotAStore, UnsupportedFormat
+from .keys import FORMAT, NODE, STORE_FORMAT, STORE_KEY
 
 SOURCE_HASH = ""
 
@@ -79,6 +79,24 @@ def unseal(key: bytes, value: bytes) -> list[Any]:
         )
     row: list[Any] = msgpack.unpackb(body[1:], use_list=True, strict_map_key=False)
     return row
+
+
+def store_row(value: Any, what: object) -> list[Any]:
+    """The row of a store's own record. NotAStore: there is none; UnsupportedFormat: another version has written it."""
+    if value is None:
+        raise NotAStore(f"{what} holds an LMDB file, but no raxlog store is in it.")
+    row = unseal(STORE_KEY, bytes(value))
+    require_format(row[0], what)
+    return row
+
+
+def require_format(number: int, what: object) -> None:
+    """UnsupportedFormat for a store, or a copy of one, that another version has written."""
+    if number != STORE_FORMAT:
+        raise UnsupportedFormat(
+            f"{what} is of store format {number}, and this raxlog reads format {STORE_FORMAT} alone. Take the entries "
+            "out with 'raxlog export' of the version that wrote it, and bring them in with 'raxlog import' of this one."
+        )
 
 
 def moved(key: bytes, value: bytes, to: bytes) -> bytes:

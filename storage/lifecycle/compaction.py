@@ -31,7 +31,6 @@ import contextlib
 import math
 import os
 import threading
-import time
 from _thread import start_new_thread
 from collections.abc import Callable
 from io import FileIO
@@ -40,6 +39,7 @@ from typing import Any, NamedTuple, cast
 
 import lmdb
 
+from .. import clocks
 from ..commit.write_transaction import WriteTransaction
 from ..crash_point import crash_point
 from ..engine.environment import Environment
@@ -124,7 +124,7 @@ class _Compacting:
         self.env = env
         self.reached = reached
         self.exclusively = exclusively
-        self.began = time.monotonic()
+        self.began = clocks.elapsed()
         self.held: list[int] = []
         self.feed: Feed | None = None
         self.made: lmdb.Environment | None = None
@@ -138,11 +138,11 @@ class _Compacting:
         """All steps."""
         env = self.env
         try:
-            deadline = time.monotonic() + timeout
+            deadline = clocks.elapsed() + timeout
             while not self.locked(self.begin):
-                if time.monotonic() > deadline:
+                if clocks.elapsed() > deadline:
                     raise LockTimeout(f"waited {timeout:g} s for another compaction of {env.path}")
-                time.sleep(_PERIOD)
+                clocks.sleep(_PERIOD)
             if self.size >= self.before:
                 return self.outcome(self.old, self.before)
             self.copy()  # C1
@@ -175,7 +175,7 @@ class _Compacting:
 
     def outcome(self, folder: Path, size: int) -> Compaction:
         """What it did."""
-        took = time.monotonic() - self.began
+        took = clocks.elapsed() - self.began
         return Compaction(int(folder.name), self.before, size, took, tuple(sorted(set(self.held))))
 
     def begin(self) -> bool:
@@ -219,6 +219,8 @@ class _Compacting:
         directory.require_whole(place)
         made = self.made = lmdb.open(
             str(place), map_size=2 * size + _ROOM, max_dbs=0, create=False, lock=False, readahead=False)
+        with made.begin(write=True) as copied:
+            put_changes(copied, [], *unseal(copied.get(log_file.APPLIED))[:2])  # its log is new
         entries = int(made.stat()["entries"])
         if entries != wanted:
             raise CorruptionError(
@@ -232,9 +234,9 @@ class _Compacting:
         """Put in what was committed since, beside writers, until little is left."""
         most = math.inf
         while self.feed is not None:
-            began = time.monotonic()
+            began = clocks.elapsed()
             self.follow(most)
-            took = time.monotonic() - began
+            took = clocks.elapsed() - began
             if took < _MOMENT:
                 break
             if took > most:
@@ -248,26 +250,26 @@ class _Compacting:
 
     def gain(self) -> bool:
         """Under the writer's lock: put a piece in; whether that was all."""
-        began = time.monotonic()
+        began = clocks.elapsed()
         self.follow(_PIECE)
-        return time.monotonic() - began < _PIECE
+        return clocks.elapsed() - began < _PIECE
 
     def follow(self, seconds: float = math.inf) -> int:
         """Put into the copy, in pieces, what the log has now, or as much as that time allows; up to where that is."""
         made, feed = self.made, self.feed
         assert made is not None
-        ends, aim = time.monotonic() + seconds, 0 if feed is None else feed.end()
+        ends, aim = clocks.elapsed() + seconds, 0 if feed is None else feed.end()
         while True:
             try:
                 with made.begin(write=True) as txn:
-                    enough = min(ends, time.monotonic() + _PIECE)  # writers wait for the flush of a piece
-                    upto, chain = unseal(txn.get(log_file.APPLIED))
+                    enough = min(ends, clocks.elapsed() + _PIECE)  # writers wait for the flush of a piece
+                    upto, chain, *_ = unseal(txn.get(log_file.APPLIED))
                     if feed is not None:
                         for upto, chain, changes in feed.changes(upto, chain, txn.get):  # noqa: B020
                             put_changes(txn, changes, upto, chain)
-                            if time.monotonic() > enough:
+                            if clocks.elapsed() > enough:
                                 break
-                if upto >= aim or time.monotonic() > ends:
+                if upto >= aim or clocks.elapsed() > ends:
                     return upto
             except lmdb.MapFullError:
                 made.set_mapsize(2 * made.info()["map_size"])
@@ -377,7 +379,8 @@ def copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None],
 
     with copying:
         # Not a Thread of threading's, an exception can leave its start() by half.
-        start_new_thread(watch, ())
+        with contextlib.suppress(RuntimeError):  # none can be had: LMDB's copy needs one, too, and reports it
+            start_new_thread(watch, ())
         live.copy(str(place), compact=True, txn=txn)
     with looking:  # the last look comes before what is shown next
         if errors:

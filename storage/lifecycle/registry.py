@@ -21,10 +21,10 @@ from typing import Any
 from weakref import WeakSet
 
 from ..engine.environment import Environment
-from ..engine.fork_hooks import acquire_in_time, at_fork, release_all
 from ..engine.open_options import OpenOptions
 from ..errors import SettingsConflict, TransactionError
-from ..files import directory
+from ..files import directory, lmdb_errors
+from ..fork_hooks import acquire_in_time, at_fork, look, release_all
 from . import compaction
 
 _environments: dict[tuple[int, int], Environment] = {}
@@ -46,7 +46,8 @@ class Share:
         After an exception it is called again, or the next opening does the rest.
         """
         env = self.env
-        with _registry_lock:
+        look()  # in a forked child the lock is another
+        with _registry_lock, lmdb_errors.translated(env.path):
             if _shares_of(env) == [self] and env.commits.in_own_transaction():
                 raise TransactionError(f"{env.path} cannot be closed inside a transaction; end that first")
             _shares.discard(self)
@@ -65,7 +66,8 @@ def attach(path: Path, options: OpenOptions, settings: Callable[[], dict[str, ob
     Makes the store (with ``settings()``) where the path is vacant, if ``create`` and not ``readonly``.
     SettingsConflict where it is open with another durability, mode or ceiling.
     """
-    with _registry_lock:
+    look()
+    with _registry_lock, lmdb_errors.translated(path):
         if options.create and not options.readonly and directory.is_vacant(path):
             directory.create(path, settings(), options.max_map_size or 1 << 62)
         directory.generation(path)  # raises what is wrong with the path, if anything is
@@ -73,6 +75,7 @@ def attach(path: Path, options: OpenOptions, settings: Callable[[], dict[str, ob
         key = (status.st_dev, status.st_ino)
         env = _environments.get(key)
         if env is not None:
+            env.require_usable()
             if not env.is_open:
                 _close(env)
                 env = None

@@ -30,6 +30,7 @@ cdef class Log:
     cdef public LogTransaction transaction
     cdef public tuple seen
     cdef public unsigned long long pos
+    cdef public tuple begun
     cdef public object chain
     cdef public tuple reached
     cdef public Overlay overlay
@@ -68,7 +69,7 @@ cdef class Log:
     cpdef LogTransaction write(self)
     cpdef object snapshot(self)
     cpdef object rebase(self, unsigned long long floor)
-    cpdef object reach(self, unsigned long long pos, object chain)
+    cpdef object reach(self, unsigned long long pos, object chain, tuple begun)
     @cython.locals(overlay=Overlay)
     cpdef object follow(self, object raw, unsigned long long applied, object chain, unsigned long long end)
     @cython.locals(pos="unsigned long long", place="unsigned long long")
@@ -83,7 +84,7 @@ cdef class Log:
                    pos="unsigned long long", place="unsigned long long", size="Py_ssize_t", changes=bytes,
                    covered=bytes, record=bytes, key=bytes, behind=bint, number="unsigned long long")
     cpdef object append(self, dict touched, LogTransaction view, unsigned long long freed)
-    @cython.locals(upto="unsigned long long", applied="unsigned long long", overlay=Overlay)
+    @cython.locals(upto="unsigned long long", applied="unsigned long long", begun=tuple, overlay=Overlay)
     cpdef object put_all(self, LogTransaction view, bint lent)
 
 cdef class LogTransaction(View):

@@ -9,12 +9,15 @@
 
     log          a header, and the ring, written with zeros once (log_file.py)
     log-state    two pages: the words of the checkpoint's lock; then words of all processes: END (what counts), APPLIED
-                 (the last checkpoint), FLUSHED, LARGE, …, BOOT. Byte 0 is locked by all that are inside
-    LMDB         [applied LSN, checksum there] with the state of exactly that
+                 (the last checkpoint), FLUSHED, LARGE, …, OWNER. Byte 0 is locked by all that are inside
+    LMDB         [applied LSN, checksum there, LSN of the record that ends there, checksum before it], and the state of
+                 exactly that
 
 A process that enters, and finds itself alone, takes the end of the valid chain for END, whatever the file says; where
-BOOT is this start of the machine's, the chain must reach FLUSHED. One that enters beside others, and finds a whole
-record behind END with no writer at work, takes it in for all: its call was killed, and an opening shows it, or none.
+OWNER is this store, the chain must reach FLUSHED: what was on disk once is. And where nothing follows the applied LSN,
+the record that ends there must be in the ring, which goes on no further than to its beginning (KEPT).
+One that enters beside others, and finds a whole record behind END with no writer at work, takes it in for all: its call
+was killed, and an opening shows it, or none.
 
 To the layers above a log is LMDB's environment with what was committed since in front of it: begin() gives a view of
 both, or a transaction that appends a record; the number of the last transaction is the log's end.
@@ -23,14 +26,12 @@ both, or a transaction that appends a record; the number of the last transaction
 from __future__ import annotations
 
 import array
-import atexit
 import contextlib
 import errno
 import mmap
 import os
 import struct
 import threading
-import time
 import weakref
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator
@@ -39,23 +40,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lmdb
+from raxlog.storage import fork_hooks
 from raxlog.storage.errors import (
     CorruptionError,
     LockTimeout,
-    NotAStore,
     RaxlogError,
     ReadOnlyStore,
     StoreError,
 )
-from raxlog.storage.files import changed_pages, directory, disk, log_file, map_lock, ofd_lock, presence
+from raxlog.storage.files import changed_pages, directory, disk, log_file, map_lock, ofd_lock
 from raxlog.storage.files.lmdb_file import RESERVE, PageFile
 from raxlog.storage.files.log_file import HEADER
 from raxlog.storage.files.writer_lock import WriterLock
 from raxlog.storage.format import records
 from raxlog.storage.format.keys import STORE_KEY
+from raxlog.storage.notices import note, noted
 from raxlog.storage.wake.stop import wake
 from xxhash import xxh3_64_intdigest
 
+from .. import clocks
 from . import feed
 from .overlay import Overlay, Version, View  # cimport
 from .room import Room  # cimport
@@ -66,7 +69,7 @@ if TYPE_CHECKING:
 
 SOURCE_HASH = ""
 
-END, APPLIED, FLUSHED, LARGE, AGED, GIVEN, BOOT, JOINS = 0, 1, 2, 3, 4, 5, 6, 9  # BOOT: two words
+END, APPLIED, FLUSHED, LARGE, AGED, GIVEN, OWNER, JOINS, KEPT = 0, 1, 2, 3, 4, 5, 6, 9, 10  # OWNER: two words
 HEAD = 28
 DELTA_HEAD = 48
 CHUNK = 256
@@ -123,23 +126,27 @@ def common_front(value: bytes, base: bytes) -> int:
     return at
 
 
-def unseal(value: bytes | None) -> tuple[int, int]:
-    """What LMDB has applied, and the checksum there."""
+def unseal(value: bytes | None) -> tuple[int, int, tuple[int, int]]:
+    """What LMDB has applied, and the checksum there; where the record begins that ends there, and the one before it.
+
+    Where the ring holds none, it begins where it ends.
+    """
     if value is None:
-        return 0, 0
-    upto, chain = records.unseal(log_file.APPLIED, value)
-    return upto, chain
+        return 0, 0, (0, 0)
+    upto, chain, start, seed = records.unseal(log_file.APPLIED, value)
+    return upto, chain, (start, seed)
 
 
-def put_changes(txn: Any, changes: list[tuple[bytes, bytes | None]], upto: int, chain: int) -> None:
-    """Put changes into LMDB, and up to where it has them then."""
+def put_changes(txn: Any, changes: list[tuple[bytes, bytes | None]], upto: int, chain: int,
+                begun: tuple[int, int] | None = None) -> None:
+    """Put changes into LMDB, and up to where it has them then; ``begun``: the record that ends there, if it is kept."""
     put, delete = txn.put, txn.delete
     for key, value in changes:
         if value is None:
             delete(key)
         else:
             put(key, value)
-    put(log_file.APPLIED, records.seal(log_file.APPLIED, [upto, chain]))
+    put(log_file.APPLIED, records.seal(log_file.APPLIED, [upto, chain, *(begun or (upto, chain))]))
 
 
 class LogError(lmdb.Error):
@@ -175,7 +182,7 @@ class Log:
         self.shared = mmap.mmap(-1, 2 * WORDS)
         self.words = memoryview(array.array("Q", bytes(128)))
         self.ring = self.shared
-        self.pid = os.getpid()
+        self.forks = fork_hooks.forks
         self.opening = int.from_bytes(os.urandom(4), "little") & ~1
         self.path = folder / log_file.LOG
         self.readonly = options.readonly
@@ -184,12 +191,11 @@ class Log:
         self.begin_raw = begin or real.begin
         self.durable = options.durability != "relaxed"
         with self.begin_raw() as raw:
-            store = raw.get(STORE_KEY)
-            if store is None:
-                raise NotAStore(f"{folder.parent} holds an LMDB file, but no raxlog store is in it.")
+            owner = records.store_row(raw.get(STORE_KEY), folder.parent)[1]
             if raw.get(log_file.APPLIED) is None:
                 raise CorruptionError(f"the data file beside {self.path} knows of no log")
-        self.size = log_file.ring_of(folder, records.unseal(STORE_KEY, store)[1])
+        self.owner = struct.unpack("<QQ", owner)
+        self.size = log_file.ring_of(folder, owner)
         if shares:
             self.open_state(folder / log_file.STATE)
         else:
@@ -209,8 +215,9 @@ class Log:
         self.transaction: LogTransaction | None = None  # the write transaction that is open
         self.seen = (-1, 0, 0)  # LMDB's snapshot last seen, with its applied LSN and checksum
         self.is_slotless = False  # the writer's snapshot is a write transaction: there was no place for a reader
-        self.pos = self.chain = 0
-        self.reached = (0, 0)  # both at once, set before them: an exception between leaves no chain of another place
+        self.pos = self.chain = 0  # up to where it has followed
+        self.begun = (0, 0)  # where the record begins that ends there, and the checksum before it
+        self.reached = (0, 0, (0, 0))  # all, set before them: an exception between leaves no chain of another place
         self.overlay = Overlay(0)
         self.opened = 0  # the opening that the record taken in last is of
         self.checkpoints = self.waits = self.commits = 0
@@ -219,6 +226,7 @@ class Log:
         self.every = self.size // 4
         self.bell = threading.Lock()
         self.bell.acquire()
+        self.failure = ""  # of the thread's last checkpoint, once noted
         self.is_tended = False  # a thread has been started
         self.tending: threading.Lock | None = None  # held by the thread
         self.closed = False
@@ -266,7 +274,7 @@ class Log:
 
     def join(self) -> None:
         """Enter. Where no other process is inside, the end is that of the valid chain, whatever the file says."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = clocks.elapsed() + PATIENCE
         while self.state is not None:
             try:
                 ofd_lock.take(self.state, log_file.INSIDE, 1)
@@ -276,33 +284,33 @@ class Log:
                     ofd_lock.take(self.state, log_file.INSIDE, 1, shared=True)
                     self.take_orphan()
                     return
-            if time.monotonic() > deadline:
+            if clocks.elapsed() > deadline:
                 raise LockTimeout(
                     f"waited {PATIENCE:g} s for process {self.words[JOINS]}, which opens {self.path.parent.parent}: "
                     "let it go on if it has been stopped, or end it"
                 )
-            time.sleep(0.001)
-        self.words[JOINS] = self.pid
+            clocks.sleep(0.001)
+        self.words[JOINS] = os.getpid()
         with self.begin_raw() as raw:
-            _, applied, self.chain = self.look(raw)
-            self.pos = applied
-            self.reached = applied, self.chain
+            applied, chain, begun = unseal(raw.get(log_file.APPLIED))
+            self.look(raw)
+            self.reach(applied, chain, begun)
             overlay = self.overlay = Overlay(applied)
             while self.step(raw, overlay):
                 pass
-        boot = struct.unpack("<QQ", presence.boot_id())
-        known = any(boot) and (self.words[BOOT], self.words[BOOT + 1]) == boot
+        known = (self.words[OWNER], self.words[OWNER + 1]) == self.owner
         is_short = known and min(self.words[FLUSHED], self.words[END]) > self.pos
-        self.damage = self.find_damage(is_short)
+        self.damage = self.find_damage(is_short or (self.pos == applied and not self.holds(applied, chain, begun)))
         if self.damage is not None and not self.rescues:
             raise self.damage
         if self.pos > applied and self.state is not None:
             os.fdatasync(self.file)  # what is shown now must not go with the power
         self.words[END] = self.words[FLUSHED] = self.pos
         self.words[APPLIED] = applied
+        self.words[KEPT] = begun[0]
         self.words[LARGE] = self.words[AGED] = self.words[feed.FED] = 0
         self.words[GIVEN] = 1 << 40
-        self.words[BOOT], self.words[BOOT + 1] = boot
+        self.words[OWNER], self.words[OWNER + 1] = self.owner
         if self.state is not None:
             if not self.readonly:
                 feed.clear(self.path.parent)
@@ -310,7 +318,7 @@ class Log:
 
     def take_orphan(self) -> None:
         """Count a record that a killed call has left behind the end, where no writer is at work."""
-        deadline = time.monotonic() + MOMENT
+        deadline = clocks.elapsed() + MOMENT
         while True:
             self.read().abort()
             if self.next_record() is None:
@@ -319,9 +327,9 @@ class Log:
                 ofd_lock.take(self.state, log_file.WRITES, 1)
                 break
             except BlockingIOError:  # of a call under way
-                if time.monotonic() > deadline:
+                if clocks.elapsed() > deadline:
                     return
-                time.sleep(0.001)
+                clocks.sleep(0.001)
         self.read().abort()
         if self.next_record() is not None:
             os.fdatasync(self.file)
@@ -380,6 +388,14 @@ class Log:
             "it, cannot be read"
         )
 
+    def holds(self, upto: int, chain: int, begun: tuple[int, int]) -> bool:
+        """Whether the record that ends where LMDB's state does is in the ring, if there is one."""
+        start, seed = begun
+        if start == upto:
+            return True
+        record = self.record_at(start % self.size, start, seed)
+        return record is not None and int.from_bytes(record[:8], "little") in (chain, chain ^ feed.AFTER_LARGE)
+
     def opening_at(self, lsn: int, written: int) -> int:
         """The opening that a record's number speaks of: it goes up by two with each lap."""
         return (written - 2 * (lsn // self.size)) & 0xFFFFFFFE
@@ -395,7 +411,7 @@ class Log:
 
     def look(self, raw: Any) -> tuple[int, int, int]:
         """Learn what LMDB's snapshot has applied: its number, the LSN, the checksum there."""
-        applied, chain = unseal(raw.get(log_file.APPLIED))
+        applied, chain, _ = unseal(raw.get(log_file.APPLIED))
         seen = (raw.id(), applied, chain)
         if not self.is_slotless:
             self.seen = seen
@@ -463,7 +479,7 @@ class Log:
             if max(words[END], words[FLUSHED]) < self.pos:
                 self.refuse_lie(MOST_TRIES + 1)
         with self.mutex:
-            self.pos, self.chain = self.reached  # where an exception has struck reach()
+            self.pos, self.chain, self.begun = self.reached  # where an exception has struck reach()
             applied = words[APPLIED]
             if applied > self.overlay.floor:
                 self.rebase(applied)
@@ -490,10 +506,10 @@ class Log:
 
     def follow(self, raw: Any, applied: int, chain: int, end: int) -> None:
         """Take in the records up to ``end``, with LMDB's snapshot of ``applied``. Moved."""
-        self.pos, self.chain = self.reached  # where an exception has struck reach()
+        self.pos, self.chain, self.begun = self.reached  # where an exception has struck reach()
         if applied > self.pos:
             self.overlay = Overlay(applied)
-            self.reach(applied, chain)
+            self.reach(applied, chain, (applied, chain))
         overlay = self.overlay
         if applied < overlay.floor:
             raise Moved
@@ -505,10 +521,10 @@ class Log:
             overlay.count_all()
             raise
 
-    def reach(self, pos: int, chain: int) -> None:
-        """Stand at a place of the chain."""
-        self.reached = pos, chain
-        self.pos, self.chain = self.reached
+    def reach(self, pos: int, chain: int, begun: tuple[int, int]) -> None:
+        """Stand at a place of the chain, at the end of a record that has begun there, behind that checksum."""
+        self.reached = pos, chain, begun
+        self.pos, self.chain, self.begun = self.reached
 
     def next_record(self) -> bytes | None:
         """The record behind those taken in; None where there is no valid one."""
@@ -568,7 +584,7 @@ class Log:
                 at += DELTA_HEAD + middle
             touched[key] = None
             overlay.write(key, value, after)
-        self.reach(after, checksum)
+        self.reach(after, checksum, (after - size, self.chain))
         overlay.settle(touched)  # behind it: a view that begins now keeps what it sees
         return True
 
@@ -602,7 +618,7 @@ class Log:
         start = self.pos
         changes = b"".join(parts)
         size = HEAD + len(changes)
-        if size > self.size // 2:
+        if size > self.size // 3:  # one, the room behind it that is too small for the next, and that: the ring
             self.append_directly(view)
             return
         pos = start
@@ -612,7 +628,7 @@ class Log:
             pos += self.size - place
             place = 0
         words = self.words
-        if pos + size - words[APPLIED] > self.size or overlay.memory() > 4 * MOST_MEMORY:
+        if pos + size - words[KEPT] > self.size or overlay.memory() > 4 * MOST_MEMORY:
             self.waits += 1
             self.make_ring_room(pos + size)
         behind = words[FLUSHED] < start
@@ -635,7 +651,7 @@ class Log:
             words[END] = pos + size  # first: FLUSHED says of records that count how far they are on disk
             if self.durable:
                 words[FLUSHED] = pos + size
-            self.reach(pos + size, checksum)
+            self.reach(pos + size, checksum, (pos, self.chain))
             overlay.settle(touched)
         if not self.is_tended:
             self.start()
@@ -677,7 +693,7 @@ class Log:
 
     def stop(self) -> None:
         """End the thread, and wait for its end."""
-        if self.pid != os.getpid():
+        if self.forks != fork_hooks.forks:
             return
         _tended.discard(self)
         self.closed = True
@@ -693,12 +709,16 @@ class Log:
             if due:
                 with contextlib.suppress(RaxlogError):  # a call that has to wait for a checkpoint raises it
                     self.checkpoint(False)
-            if not self.durable and time.monotonic() - self.flushed >= FLUSH_PERIOD:
-                self.flushed = time.monotonic()
+            if not self.durable and clocks.elapsed() - self.flushed >= FLUSH_PERIOD:
+                self.flushed = clocks.elapsed()
                 if self.words[FLUSHED] < self.words[END]:
                     self.flush()
         except lmdb.Error as error:
             self.room.map.note_failure(error)
+        except OSError as error:  # a read: a call that has to wait for a checkpoint raises it
+            if self.failure != str(error):
+                self.failure = str(error)
+                note("warning", "%s: no checkpoint, and the log grows: %s", self.path, error)
 
     def flush(self) -> None:
         """Have the disk hold all that counts."""
@@ -721,7 +741,7 @@ class Log:
     def make_ring_room(self, end: int) -> None:
         """Checkpoints until the record fits, and the overlay is small."""
         self.checkpoint(True)
-        while end - self.words[APPLIED] > self.size:
+        while end - self.words[KEPT] > self.size:
             self.checkpoint(True)
 
     def checkpoint(self, waits: bool, view: LogTransaction | None = None, lent: bool = False) -> None:
@@ -764,7 +784,9 @@ class Log:
     def put_all(self, view: LogTransaction | None, lent: bool) -> None:
         """One transaction of LMDB, with all up to the end."""
         with self.real.begin(write=True) as txn:
-            applied, before = unseal(txn.get(log_file.APPLIED))
+            applied, before, begun = unseal(txn.get(log_file.APPLIED))
+            self.words[APPLIED] = max(self.words[APPLIED], applied)
+            self.words[KEPT] = max(self.words[KEPT], begun[0])
             with self.mutex:
                 try:
                     self.follow(txn, applied, before, self.words[END])
@@ -773,8 +795,11 @@ class Log:
                 overlay = self.overlay
                 overlay.readers += 1
                 upto, chain = self.pos, self.chain
+                if upto > applied:
+                    begun = self.begun
             try:
-                self.words[APPLIED] = max(self.words[APPLIED], applied)
+                if self.words[FLUSHED] < upto:
+                    self.flush()  # the record that ends there must not go with the power
                 if view is not None:
                     upto, chain = upto + 8, chain ^ feed.AFTER_LARGE
                 elif upto == applied:
@@ -785,18 +810,21 @@ class Log:
             if self.words[feed.FED]:
                 feed.keep(self, applied, before, upto, None if view is None else changes)
             changed_pages.require_sound(self.pages, sorted([*changes, (log_file.APPLIED, b"")]))
-            put_changes(txn, changes, upto, chain)
+            if not 8 < upto - begun[0] <= self.size // 3:  # there is none; or it would keep others out of the ring
+                begun = upto, chain
+            put_changes(txn, changes, upto, chain, begun)
             if view is not None:
                 self.room.require(txn, lent)
                 self.strike_out_orphan()
                 self.words[LARGE] = upto
         self.words[APPLIED] = upto
+        self.words[KEPT] = begun[0]
         self.checkpoints += 1
         if view is not None:
             with self.mutex:
                 self.words[END] = self.words[FLUSHED] = upto
                 self.overlay = Overlay(upto)
-                self.reach(upto, chain)
+                self.reach(upto, chain, (upto, chain))
             self.commits += 1
             self.words[LARGE] = 0
 
@@ -834,9 +862,10 @@ class Log:
             return
         with self.checkpointing, self.held(True):
             with self.real.begin(write=True) as txn:
-                applied = unseal(txn.get(log_file.APPLIED))[0]
+                applied, _, begun = unseal(txn.get(log_file.APPLIED))
             if applied > self.words[END]:
                 self.words[END] = self.words[FLUSHED] = self.words[APPLIED] = applied
+                self.words[KEPT] = begun[0]
             self.words[LARGE] = 0
 
     def close(self) -> None:
@@ -844,8 +873,8 @@ class Log:
         self.closed = True
         try:
             self.stop()
-            if self.pid == os.getpid() and not self.readonly and self.file >= 0:
-                with contextlib.suppress(LockTimeout, lmdb.Error):  # of a disk that fails: the next opening looks
+            if self.forks == fork_hooks.forks and not self.readonly and self.file >= 0:
+                with disk.ErrorsIgnored(LockTimeout, lmdb.Error):  # of a disk that fails: the next opening looks
                     self.flush()
                     self.checkpoint(False)
         finally:
@@ -855,7 +884,8 @@ class Log:
         """Leave the rest to the others."""
         self.file = self.synced = -1  # first: run again, a closing that an exception has struck does no more than this
         if self.state is not None and not self.state.closed:  # what is mapped would keep the locks with it
-            ofd_lock.give_back(self.state, log_file.INSIDE, 0)
+            with disk.ErrorsIgnored():
+                ofd_lock.give_back(self.state, log_file.INSIDE, 0)
         self.words = memoryview(array.array("Q", [self.words[at] for at in range(16)]))
         for mapped in (self.ring, self.shared):
             with contextlib.suppress(BufferError):  # another thread looks into it at this moment: it goes with the log
@@ -871,6 +901,7 @@ class Log:
 _tended: weakref.WeakSet[Log] = weakref.WeakSet()  # those with a thread
 
 
+@noted
 def _tend(log_ref: weakref.ref[Log], bell: threading.Lock, period: float) -> None:
     """What the thread of a log does. Made in C, and noted by itself: no exception leaves a thread by half."""
     ended = threading.Lock()
@@ -892,7 +923,7 @@ def _tend(log_ref: weakref.ref[Log], bell: threading.Lock, period: float) -> Non
                 return
             log.tend(due)
             if period > 0:
-                wait = max(0.0, log.flushed + period - time.monotonic())
+                wait = max(0.0, log.flushed + period - clocks.elapsed())
             log = None
     finally:
         log = log_ref()
@@ -903,11 +934,13 @@ def _tend(log_ref: weakref.ref[Log], bell: threading.Lock, period: float) -> Non
             ended.release()
 
 
-@atexit.register
 def _stop_all() -> None:
     """A thread that is in LMDB must not see the interpreter end."""
     for log in list(_tended):
         log.stop()
+
+
+fork_hooks.at_exit(_stop_all)
 
 
 class LogTransaction(View):

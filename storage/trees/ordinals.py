@@ -300,17 +300,14 @@ class OrdinalIndex:
                 return None
             return _noted(cursor.key(), cursor.value())
 
-    def drop_below(self, ordinal: int, keep_floor: bool = True, limit: int = 1000) -> int:
-        """Delete up to ``limit`` notes of ordinals below ``ordinal``; return how many.
+    def drop_below(self, ordinal: int) -> int:
+        """Delete up to 1,000 notes of ordinals below that of the note that floor(ordinal) finds; return how many.
 
-        With ``keep_floor`` the note that floor(ordinal) finds stays. If ``limit`` were deleted,
-        more may be left: call again.
+        If it were as many, more may be left: call again.
         """
-        if keep_floor:
-            kept = self.floor(ordinal)
-            ordinal = kept[0] if kept else 0
-        stop = self._prefix + ordinal.to_bytes(8, "big")
-        return _delete(self._txn, self._prefix, stop, limit)
+        kept = self.floor(ordinal)
+        stop = self._prefix + (kept[0] if kept else 0).to_bytes(8, "big")
+        return _delete(self._txn, self._prefix, stop, 1000)
 
     def all(self) -> Iterator[tuple[int, int, int]]:
         """All notes in order: ordinal, ms, seq."""

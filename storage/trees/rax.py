@@ -19,11 +19,6 @@ From there to the next beginning the bytes go single file, and they are the node
 bytes and more make a compressed node, drawn in quotes; one byte, or one for each way down of
 a branch, a plain one, drawn in brackets.
 
-Worked example: the node at "foob". The first key from "foob" on is "foobar", and so is the
-last: one key, six bytes, hence the label "ar". On its left is "foo", which is how "foob"
-begins (rule 2: a node at depth 3); on its right "footer", which parts from it at depth 3
-(rule 4: a node at depth 4). The deepest counts, 4: a node begins at "foob".
-
 How this differs from the rax in Redis' memory. The tree here depends on nothing but the set
 of keys. Redis builds the same tree on insert, node for node; raxRemove merges less than its
 own comment says (redis#7429, antirez/rax#21 and #29), so a chain can stay cut in two when
@@ -313,10 +308,6 @@ class Rax:
         """A new iterator, at eof until its first seek. raxStart; there is nothing to stop."""
         return RaxIterator(self._txn.cursor(), self._prefix)
 
-    def ceiling(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """The least key >= ``key`` and its value, None if there is none. One descent."""
-        return self._item() if step_from(self._cursor, self._prefix + key) else None
-
     def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
         """The greatest key <= ``key`` and its value, None if there is none. One descent."""
         return self._item() if step_before(self._cursor, self._prefix + key + NEXT) else None
@@ -329,23 +320,16 @@ class Rax:
         """The greatest key and its value, None if the rax is empty. One descent."""
         return self._item() if step_before(self._cursor, behind(self._prefix)) else None
 
-    def items(self, start: bytes | None = None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values in order, from ``start`` (itself included) to the end.
+    def items(self, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values in order, from ``start`` (itself included; None: the first key) to the end.
 
-        With ``reverse`` from ``start`` down to the first; ``start`` None is the first key, or
-        the last with ``reverse``. To be used up inside the transaction, without writes between
-        two steps; RaxIterator has the rule for those.
+        To be used up inside the transaction, without writes between two steps; RaxIterator has the rule for those.
         """
         iterator = self.iterator()
-        if start is None:
-            iterator.seek("$" if reverse else "^")
-        else:
-            iterator.seek("<=" if reverse else ">=", start)
-        step = iterator.prev if reverse else iterator.next
-        more = not iterator.eof
+        more = iterator.seek("^") if start is None else iterator.seek(">=", start)
         while more:
             yield iterator.key, iterator.value
-            more = step()
+            more = iterator.next()
 
     def _item(self) -> tuple[bytes, bytes] | None:
         """The element under the cursor, None if that is outside the rax."""
@@ -379,12 +363,6 @@ class Rax:
         count += _fold(places, 0)
         _, ways, long_ways = places[0]
         return count + 1 + (long_ways if ways > 1 else 0)
-
-    def node(self, path: bytes) -> RaxNode | None:
-        """The node that begins at ``path``, None if none does. Seeks: eight and one a child."""
-        first = self._least(self._prefix + path)
-        on_tree = not path or (first is not None and first.startswith(path))
-        return self._node(path) if on_tree and self._begin(path) == len(path) else None
 
     def nodes(self) -> Iterator[RaxNode]:
         """All nodes, a parent before its children, these in order. A few seeks a node.
@@ -442,23 +420,6 @@ class Rax:
             ways.append(first[depth])
             first = self._least(behind(full + first[depth : depth + 1]))
         return RaxNode(path, bytes(ways), bytes(ways), is_key, False)
-
-    def _begin(self, path: bytes) -> int:
-        """The depth at which the node begins that holds the end of ``path``, which is on the
-        tree: the deepest that one of the file's four rules gives."""
-        full = self._prefix + path
-        end = behind(full)
-        first, last = self._least(full), self._greatest(end)
-        if first is None or last is None or first == path or common(first, last) == len(path):
-            return len(path)  # rule 1 in an empty rax, rules 2 and 3
-        begin = 0
-        left, right = self._greatest(full), self._least(end)
-        if left is not None:
-            shared = common(left, path)
-            begin = shared if shared == len(left) else shared + 1  # rule 2, rule 4
-        if right is not None:
-            begin = max(begin, common(right, path) + 1)  # rule 4
-        return begin
 
     def _least(self, full: bytes | None) -> bytes | None:
         """The key that is the least >= ``full`` of all in LMDB, None if it is not ours."""

@@ -3,7 +3,7 @@
     stop = raxlog.Stop()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     while not stop.is_set():
-        for entry in group.read("w", block=0, stop=stop): ...
+        for entry in group.read("w", timeout=None, stop=stop): ...
 
 A wait adds the lock that its thread sleeps on, then looks at the flag; set() sets the flag, then
 releases the locks that are there. So one of the two sees the other. set() takes no lock, since a signal

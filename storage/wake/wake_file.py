@@ -2,13 +2,12 @@
 
     writer    commit(); pwrite(STORE/wake)  ───event───►  WakeFile.wait()   in every reader
 
-The kernel queues the events (inotify on Linux, kqueue on macOS and the BSDs), so an event
-that comes while no reader waits is not lost, and an idle reader costs nothing. The content of
-the file means nothing.
+The kernel queues the events (inotify), so an event that comes while no reader waits is not lost, and an
+idle reader costs nothing. The content of the file means nothing.
 
 Where the kernel gives no events (no more inotify instances for this user, no such call, the file is
-gone; ``watching`` is false then), wait() just times out: the caller polls, with shorter naps, and calls
-watch_again() now and then. A pipe to itself lets another thread end a wait at once.
+gone, no poll() under eventlet; ``watching`` is false then), wait() just times out: the caller polls, with
+shorter naps, and calls watch_again() now and then. A pipe to itself lets another thread end a wait at once.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +33,7 @@ class WakeFile:
         self._read_end, self._write_end = os.pipe()  # neither survives an exec
         os.set_blocking(self._read_end, False)
         os.set_blocking(self._write_end, False)
-        self._pipe = select.poll()
-        self._pipe.register(self._read_end, select.POLLIN)
-        self._source: Inotify | _Kqueue | None = None
+        self._source: Inotify | None = None
         try:
             self.watch_again()
         except BaseException:
@@ -52,13 +48,9 @@ class WakeFile:
     def watch_again(self) -> bool:
         """Watch the file that has the name now: it may be another than before. ``watching``."""
         try:
-            if self._source is not None:
-                self._source.watch(self._path)
-            elif sys.platform.startswith("linux"):
+            if self._source is None:
                 self._source = Inotify(WRITTEN, self._read_end)
-                self._source.watch(self._path)
-            elif hasattr(select, "kqueue"):
-                self._source = _Kqueue(self._path, self._read_end)
+            self._source.watch(self._path)
         except (OSError, AttributeError):  # EMFILE, ENOENT; a libc without the call
             source, self._source = self._source, None
             if source is not None:
@@ -74,7 +66,13 @@ class WakeFile:
 
     def pause(self, timeout: float | None = None) -> None:
         """Wait for interrupt() alone; events stay queued."""
-        if self._pipe.poll(None if timeout is None else timeout * 1000):
+        if hasattr(select, "poll"):
+            pipe = select.poll()
+            pipe.register(self._read_end, select.POLLIN)
+            ready = bool(pipe.poll(None if timeout is None else timeout * 1000))
+        else:  # eventlet has taken it away; select() refuses descriptors above 1023
+            ready = bool(select.select((self._read_end,), (), (), timeout)[0])
+        if ready:
             _empty(self._read_end)
 
     def drain(self) -> None:
@@ -106,7 +104,7 @@ def _empty(descriptor: int) -> None:
 
 
 class Inotify:
-    """Events of files or folders, on Linux. OSError, AttributeError where there are none to be had.
+    """Events of files or folders. OSError, AttributeError where there are none to be had.
 
     The user's inotify instances are few (128), so: one per process and store to wait, one to write often. Dropped,
     it is closed.
@@ -152,57 +150,3 @@ class Inotify:
             os.close(left)
 
     __del__ = close
-
-
-class _Kqueue:
-    """macOS and the BSDs. The queue watches an open file, so a new one has to be opened."""
-
-    def __init__(self, path: Path, read_end: int) -> None:
-        self._queue: Any = select.kqueue()  # type: ignore[attr-defined, unused-ignore]
-        self._file = -1
-        self._pending = False
-        self._read_end = read_end
-        try:
-            self.watch(path)
-            self._add(read_end, "KQ_FILTER_READ", 0)
-        except BaseException:
-            self.close()
-            raise
-
-    def _add(self, descriptor: int, filter_name: str, notes: int) -> None:
-        constants: Any = select
-        flags = constants.KQ_EV_ADD | (constants.KQ_EV_CLEAR if notes else 0)
-        event = constants.kevent(descriptor, getattr(constants, filter_name), flags, notes)
-        self._queue.control([event], 0, 0)
-
-    def watch(self, path: Path) -> None:
-        constants: Any = select
-        notes = constants.KQ_NOTE_WRITE | constants.KQ_NOTE_DELETE | constants.KQ_NOTE_RENAME
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        old, self._file = self._file, file
-        if old >= 0:
-            os.close(old)  # its watch goes with it
-        self._add(file, "KQ_FILTER_VNODE", notes)
-        # What was written between the old watch and the new one has no event: make one up.
-        self._pending = old >= 0
-
-    def wait(self, timeout: float | None) -> bool:
-        # Taking an event out of a kqueue drains it, so it is kept here until drain().
-        if not self._pending:
-            for event in self._queue.control(None, 4, timeout):
-                if event.ident == self._read_end:
-                    _empty(self._read_end)
-                else:
-                    self._pending = True
-        return self._pending
-
-    def drain(self) -> None:
-        self.wait(0)
-        self._pending = False
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # a forked child does not inherit the queue
-            self._queue.close()
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1

@@ -22,7 +22,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import StoreClosed
+from ..errors import StoreClosed, StoreError
+from ..fork_hooks import at_exit
+from ..notices import noted
+from ..threads import start
 from .wake_file import WakeFile
 
 SAFETY_PERIOD = 1.0  # seconds; ten idle processes cost 0.2 % of a core with it, 0.4 % with half of it
@@ -53,10 +56,10 @@ class Watcher:
         self._file = WakeFile(path)
         name = f"raxlog watcher of {path}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        atexit.register(self.close)  # a thread that reads LMDB must not see the interpreter end
+        at_exit(self.close)  # a thread that reads LMDB must not see the interpreter end
         try:
-            self._thread.start()
-        except RuntimeError:  # no thread to be had
+            start(self._thread)
+        except StoreError:
             atexit.unregister(self.close)
             self._file.close()
             raise
@@ -95,6 +98,7 @@ class Watcher:
         atexit.unregister(self.close)
         self._file.close()
 
+    @noted
     def _run(self) -> None:
         try:
             self._watch()

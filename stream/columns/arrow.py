@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -38,8 +39,8 @@ __all__ = [
 
 ROWS = 65_536  # of a batch, at most
 _MOST_ROWS = 1 << 22
-_UTC = ("UTC", "Etc/UTC", "Z", "GMT")
-_OFFSET = re.compile(r"([+-])(\d{1,2})(?::(\d\d))?")
+_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "UT")
+_OFFSET = re.compile(r"(?:UTC?|GMT)?([+-])(?:(\d\d?)(?::(\d\d?)(?::(\d\d))?)?|(\d\d)(\d\d)(\d\d)?)")  # as in Java
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
 PERMISSIVE, FAILFAST = MODES = ("PERMISSIVE", "FAILFAST")  # as Spark's own sources name them
 
@@ -83,7 +84,8 @@ def batches(nodes: Iterable[StoredNode], columns: Projection, *, start: StreamID
     """
     if type(batch_size) is not int or not 1 <= batch_size <= _MOST_ROWS:
         raise InvalidArgument(f"batch_size={batch_size!r} must be a whole number from 1 to {_MOST_ROWS:,}")
-    local = None if columns.zone in _UTC else _to_utc(time_zone(columns.zone))
+    timed = any(column[:1] == ("timestamp",) and not column[2] for column in columns.columns)
+    local = _to_utc(time_zone(columns.zone)) if timed and columns.zone not in _UTC else None
     decoder = Decoder(columns.columns, batch_size, stream, checked_mode(mode) == FAILFAST, local)
     decoder.between(*start, *end)
     return _batches(nodes, columns, decoder, end, stream, skip_damaged, tally or Tally())
@@ -124,14 +126,16 @@ def reader(nodes: Iterable[StoredNode], columns: Projection, **options: Any) -> 
 
 def time_zone(name: str) -> tzinfo:
     """A time zone by its name, or by its offset: Europe/Berlin, +02:00. InvalidArgument for any other text."""
-    try:
-        return ZoneInfo(name)
-    except (ValueError, OSError, ZoneInfoNotFoundError):
-        offset = _OFFSET.fullmatch(name)
-        if offset is None:
-            raise InvalidArgument(f"there is no time zone {name!r}; write Europe/Berlin, or +02:00") from None
-        east = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
-        return timezone(-east if offset[1] == "-" else east)
+    offset = _OFFSET.fullmatch(name)
+    if offset is None:
+        with suppress(ValueError, OSError, ZoneInfoNotFoundError):
+            return ZoneInfo("UTC" if name in _UTC else name)
+    else:
+        hours, minutes, seconds = (int(part or 0) for part in offset.groups()[1 if offset[2] else 4 :][:3])
+        east = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        if east <= timedelta(hours=18) and minutes < 60 and seconds < 60:
+            return timezone(-east if offset[1] == "-" else east)
+    raise InvalidArgument(f"there is no time zone {name!r}; write Europe/Berlin, or +02:00")
 
 
 def _to_utc(zone: tzinfo) -> Callable[[int], int]:

@@ -245,8 +245,10 @@ def find(txn: RaxTransaction, name: bytes, known: int | None = None) -> tuple[in
     return number, header
 
 
-def shown(name: bytes) -> str:
+def shown(name: str | bytes) -> str:
     """A name for messages: quoted, text where it is text."""
+    if isinstance(name, str):
+        name = name.encode("utf-8", "surrogateescape")
     try:
         return repr(name.decode())
     except UnicodeDecodeError:

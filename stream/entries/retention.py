@@ -9,6 +9,7 @@ is, as a row.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from ...storage.errors import InvalidArgument
@@ -21,7 +22,7 @@ class Retention(NamedTuple):
     """The rules by which a stream's oldest entries are removed; without any rule everything is kept.
 
     ``maxlen``      keep this many of the newest entries
-    ``max_age``     seconds, by the milliseconds of the entries' IDs
+    ``max_age``     seconds, or a timedelta, by the milliseconds of the entries' IDs
     ``max_bytes``   bytes of all its nodes as stored
     ``acked``       True: remove entries that every consumer group has been given and has acknowledged. A
                     stream without a group that counts keeps everything
@@ -30,20 +31,26 @@ class Retention(NamedTuple):
     """
 
     maxlen: int | None = None
-    max_age: float | None = None
+    max_age: float | timedelta | None = None
     max_bytes: int | None = None
     acked: bool = False
-    idle_group: float | None = None
+    idle_group: float | timedelta | None = None
 
     def rules(self) -> dict[str, Any]:
         """The rules that are set, by their names."""
         return {name: rule for name, rule in self._asdict().items() if rule not in (None, False)}
 
 
+def seconds_of(given: float | timedelta | None) -> float | None:
+    """A rule's time in seconds."""
+    return given.total_seconds() if isinstance(given, timedelta) else given
+
+
 def parsed_retention(given: object) -> Retention | None:
     """The retention that a user has given; None where it has no rule. InvalidArgument."""
     if not isinstance(given, Retention):
         raise InvalidArgument(f"retention={given!r:.80} must be a raxlog.Retention; Retention() removes it")
+    given = given._replace(max_age=seconds_of(given.max_age), idle_group=seconds_of(given.idle_group))
     whole("maxlen", given.maxlen, 1, _MOST, none=", or None")
     whole("max_bytes", given.max_bytes, 1, _MOST, none=", or None")
     for name, seconds in (("max_age", given.max_age), ("idle_group", given.idle_group)):

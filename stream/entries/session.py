@@ -20,7 +20,7 @@ from ...storage.engine.environment import Environment
 from ...storage.errors import AppendsLost, ReadOnlyStore, StoreClosed, TransactionError
 from ...storage.lifecycle.registry import Share
 from ...storage.trees.rax import RaxTransaction
-from ..node.arguments import duration_ms
+from ..node.arguments import timeout_of
 from ..node.stream_id import StreamID
 from .write_buffer import WriteBuffer
 
@@ -101,13 +101,14 @@ def in_pieces(source: Source, given: P, act: Callable[[P, WriteTransaction], T],
     return [source.submit(partial(act, given[start : start + step])) for start in range(0, len(given), step)]
 
 
-def parse_block(source: Source, block: float) -> float:
-    """``block=`` in seconds. TransactionError in a transaction, where nothing can come."""
-    if not isinstance(source, Direct):
+def parse_timeout(source: Source, timeout: float | None) -> float:
+    """timeout_of() a read. TransactionError in a transaction, where nothing can come."""
+    seconds = timeout_of(timeout)
+    if seconds and not isinstance(source, Direct):
         raise TransactionError(
-            f"block={block!r} inside a transaction: nothing comes while it is open; wait before it begins"
+            f"timeout={timeout!r} inside a transaction: nothing comes while it is open; wait before it begins"
         )
-    return duration_ms("block", block) / 1000
+    return seconds
 
 
 class Moment:
@@ -148,7 +149,8 @@ class Direct:
         self.closed = False
 
     def require_open(self) -> None:
-        """StoreClosed once the store has been closed."""
+        """StoreClosed once the store has been closed; StoreError in a child of a fork that Python has not seen."""
+        self.env.require_usable()
         if self.closed:
             self._refuse()
 

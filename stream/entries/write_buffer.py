@@ -1,4 +1,4 @@
-"""The write buffer: appends return their final IDs at once, and one thread commits them.
+"""The write buffer: appends return their IDs at once, and one thread commits them.
 
     callers       append  append  append  …  append          append …
                     │ the first asks for a window              │ waits up to 2 ms, then goes on
@@ -14,7 +14,8 @@
 While this process holds the writer's lock no other writes, so a stream's header, read once, determines
 all IDs to come: they are made in memory, and the same appends, applied later in one transaction, get
 the same ones. A commit holds whole calls, in their order. After a kill or a power cut the store holds a
-prefix of the calls, and misses at most those of the last window.
+prefix of the calls, and misses at most those of the last window, whose IDs may be given again: an ID names its entry
+for good once that is committed.
 
     Head of "orders"    base 5-3 │ AppendRun 7-0, 7-1, 7-2 │ Step 9-1 │ AppendRun 9-2 …       items of one batch
 
@@ -37,19 +38,20 @@ from __future__ import annotations
 import atexit
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from threading import get_ident
 
+from ...storage import clocks
 from ...storage.commit.commits import Commits
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Attachment, Environment
-from ...storage.engine.fork_hooks import FORK_PATIENCE, release_all
 from ...storage.errors import AppendsLost, Lost, StoreClosed, StoreError, TransactionError
+from ...storage.fork_hooks import FORK_PATIENCE, HERE, USUAL, at_exit, look, release_all
 from ...storage.lifecycle import compaction
-from ...storage.notices import note
+from ...storage.notices import note, noted
+from ...storage.threads import start
 from ...storage.wake.stop import wake
 from ..node.stream_id import MAX64, NewID, StreamID, make_id, now_ms
 from . import header as headers
@@ -169,7 +171,7 @@ class WriteBuffer(Attachment):
         self.ended = False  # the interpreter ends: appends are committed by themselves again
         self._begin()
         self._start()
-        atexit.register(self._at_exit)
+        at_exit(self._at_exit)
 
     def _begin(self) -> None:
         self._mutex = threading.Lock()
@@ -216,6 +218,8 @@ class WriteBuffer(Attachment):
         AppendsLost until an earlier loss has been reported; LockTimeout where no window could be
         opened within ``timeout`` seconds. A call that raises has changed nothing.
         """
+        if HERE[0] != USUAL:
+            self._env.require_usable()
         refusals = self._refusals
         ticket = None
         clock = now  # the entry's ID keeps the time before a wait
@@ -308,7 +312,7 @@ class WriteBuffer(Attachment):
             self._hurry()
             return self._enqueue(ticket, pauses=True)
         if self._phase == COMMITTING and not (is_full or self._yields):
-            moment = time.monotonic()
+            moment = clocks.elapsed()
             if not self._applied or moment < self._paused_until:
                 return self._enqueue(ticket, pauses=True)
             self._until = clock + GO_ON_MS
@@ -371,6 +375,8 @@ class WriteBuffer(Attachment):
         raised with ``report``: by the user's own flush() or close(). Each thread that had appended
         gets it by a flush of its own.
         """
+        if not HERE[0]:
+            look()
         if not (self._batch or self._in_flight or self._unreported):
             return
         wanted = -1
@@ -413,9 +419,10 @@ class WriteBuffer(Attachment):
     def _start(self) -> None:
         name = f"raxlog buffer of {self._env.path}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
-        thread.start()
+        start(thread)
         self._thread = thread
 
+    @noted
     def _work(self) -> None:
         while True:
             self._bell.acquire()
@@ -462,10 +469,10 @@ class WriteBuffer(Attachment):
         for _ in range(_NAPS):  # a call that waits for the lead lets in the appends that asked for the window
             if self._batch or not commits.is_awaited():
                 break
-            time.sleep(_NAP)
+            clocks.sleep(_NAP)
         while True:
             while not (self._due or self._shut or self._forking or commits.is_awaited()):
-                left = self._over - time.monotonic()
+                left = self._over - clocks.elapsed()
                 if left <= 0:
                     break
                 self._bell.acquire(timeout=left)
@@ -486,21 +493,21 @@ class WriteBuffer(Attachment):
                     self._due = True
                     self._until = 0  # an append that was let in, and has read its header since, must ask again
                 else:
-                    self._open_window(self._over + self._window - time.monotonic())
+                    self._open_window(self._over + self._window - clocks.elapsed())
                 self._changed(whole_queue=self._failure is not None)
                 if not self._batch:
                     return
 
     def _open_window(self, seconds: float) -> None:
         self._phase = OPEN
-        self._over = time.monotonic() + seconds
+        self._over = clocks.elapsed() + seconds
         self._until = now_ms() + max(1, math.ceil(seconds * 1000))
 
     def _take(self) -> list[AppendRun | Step]:
         self._phase = COMMITTING
         self._until = 0
         self._due = False
-        self._over = time.monotonic()
+        self._over = clocks.elapsed()
         self._applied = False
         self._paused_until = self._over
         batch = []
@@ -528,7 +535,7 @@ class WriteBuffer(Attachment):
                 if not item.apply(txn):
                     raise StoreError(f"an append to {shown(item.name)} would not get the ID it was given")
             txn.flush()
-            self._paused_until = time.monotonic() + PAUSE
+            self._paused_until = clocks.elapsed() + PAUSE
             self._applied = True
 
         try:
@@ -583,7 +590,7 @@ class WriteBuffer(Attachment):
 
     def before_fork(self) -> None:
         """Commit what is buffered, and take nothing more. The child must not inherit any of it."""
-        deadline = time.monotonic() + FORK_PATIENCE
+        deadline = clocks.elapsed() + FORK_PATIENCE
         self._forking = True
         left = FORK_PATIENCE
         while left > 0:
@@ -594,7 +601,7 @@ class WriteBuffer(Attachment):
                 self._hurry()
                 wait = self._change(left)
             wait()
-            left = deadline - time.monotonic()
+            left = deadline - clocks.elapsed()
 
     def after_fork_in_parent(self) -> None:
         """Take appends again."""

@@ -20,7 +20,18 @@ from ..entries.writer import StreamWriter
 from ..node.entry import Entry
 from ..node.stream_id import StreamID, make_id
 from .bucket import Nack
-from .deliver import AT_ONCE, ID, MOST_DELIVERIES, GroupRead, Position, assign, fetch, present, take_out
+from .deliver import (
+    AT_ONCE,
+    ID,
+    MOST_DELIVERIES,
+    GroupRead,
+    Position,
+    assign,
+    fetch,
+    present,
+    take_out,
+    take_out_gone,
+)
 from .state import UNOWNED, ConsumerState, GroupState, locate_group
 
 SCAN_FACTOR = 10  # XAUTOCLAIM looks at up to so many times COUNT rows
@@ -31,7 +42,7 @@ class ClaimOptions(NamedTuple):
 
     min_idle: int
     time: int  # the delivery time to set
-    retrycount: int | None
+    deliveries: int | None
     force: bool
     justid: bool
     lastid: ID | None
@@ -62,8 +73,8 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
             if nack.consumer != UNOWNED and options.min_idle and now - nack.time < options.min_idle:
                 continue
             count = nack.count
-        if options.retrycount is not None:
-            count = options.retrycount
+        if options.deliveries is not None:
+            count = options.deliveries
         elif not options.justid:
             count = min(count + 1, MOST_DELIVERIES)
         if entry is None:
@@ -71,7 +82,7 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
         rows[sid] = (sid, consumer.number, options.time, count)
         entry.deliveries = count
         claimed.append(entry)
-    take_out(txn, group, sorted(set(gone)))
+    take_out_gone(txn, group, gone)
     assign(txn, group, consumer, list(rows.values()), now, forced=not rows.keys() <= held.keys())
     return claimed
 
@@ -111,13 +122,13 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
     claimed = [entry for entry in found if entry is not None]
     for row, entry in zip(taken, claimed, strict=True):
         entry.deliveries = row[3]
-    take_out(txn, group, sorted(set(gone)))
+    take_out_gone(txn, group, gone)
     assign(txn, group, consumer, taken, now)
     return StreamID.MIN if following is None else make_id(*following[0]), claimed, gone, limit - attempts
 
 
 def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: list[ID], mode: str,
-         retrycount: int | None, force: bool, due: int) -> int:
+         deliveries: int | None, force: bool, due: int) -> int:
     """Give pending entries back to the group; how many. XNACK, with a delay of our own.
 
     ``due`` is when they may be claimed again: 0 for at once, else a time in ms.
@@ -136,8 +147,8 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
             count = 1 if mode == "silent" else 0
         else:
             continue
-        if retrycount is not None:
-            count = retrycount
+        if deliveries is not None:
+            count = deliveries
         elif mode == "fatal":
             count = MOST_DELIVERIES
         elif mode == "silent":
@@ -184,6 +195,21 @@ def hand_over(txn: WriteTransaction, group: GroupState, consumer: ConsumerState,
     if moved:
         group.count_pending(txn, consumer.number, -moved)
         group.count_pending(txn, to.number, moved)
+
+
+def drop_gone(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState,
+              most: int | None) -> bool:
+    """Whether the first of a consumer's pending entries, ``most`` of them, are all gone: then they leave the PEL."""
+    stream.flush(txn)
+    rows = islice(group.pel(txn).scan(StreamID.MIN, StreamID.MAX, consumer.number), most)
+    gone: list[ID] = []
+    while some := [sid for sid, _ in islice(rows, AT_ONCE)]:
+        there = present(txn, stream, some)
+        if any(sid in there for sid in some):
+            return False
+        gone += some
+    take_out_gone(txn, group, gone)
+    return True
 
 
 def drop(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, most: int | None = None) -> None:

@@ -9,28 +9,37 @@ The first field, ``$dead``, is a JSON object; the fields behind it are those of 
     id           the entry's ID in its stream              stream, group, consumer    where it was pending
     deliveries   how often it was delivered                reason    failed, discarded, exhausted or malformed
     error        the last exception's type and text        traceback its text, the last 4,000 characters
+
+Several groups can have one stream of dead letters: "b.c" of "a" and "c" of "a.b" do by default. So a letter is that
+of the group which it names; one that cannot be read is shown by each group of the stream, and is never replayed. A
+stream whose first entry has no ``$dead`` holds something else, and is refused.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.errors import InvalidArgument
+from ...storage.engine.environment import Attachment, Environment
+from ...storage.errors import InvalidArgument, InvalidStreamID
+from ...storage.figures import Figures
+from ...storage.format import keys
 from ..entries import delete as deleting
 from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import NodeLimits
 from ..entries.range_read import get, read_range
-from ..entries.session import Source, in_pieces
-from ..node.arguments import Name, name_bytes
+from ..entries.session import Direct, Moment, Source, in_pieces
+from ..jobs.results import Given, name_of
+from ..jobs.results import put as put_result
+from ..node.arguments import Name, Text, name_bytes, text_of
 from ..node.entry import Entry
 from ..node.packed_ids import row_of
-from ..node.stream_id import AUTO, IDLike, StreamID, now_ms, parse_id
+from ..node.stream_id import AUTO, MAX64, IDLike, StreamID, now_ms, parse_id
 from . import deliver
 from .expiry import expire_begun
 from .state import locate_group
@@ -39,10 +48,17 @@ DEAD_FIELD = b"$dead"
 
 _TRACEBACK = 4000  # characters
 _PIECE = 1000  # letters a commit
+_FOUND_FOR = 365 * 86_400_000  # ms for which Group.job() finds that an entry is a letter
+_KINDS = {"id": str, "stream": str, "group": str, "consumer": str, "deliveries": int, "reason": str, "error": str,
+          "traceback": str}
 
 
-class DeadLetter(NamedTuple):
-    """One dead letter: ``id`` is its ID in the dead letters' stream, ``entry`` the original, with its own ID."""
+@dataclass(frozen=True, slots=True)
+class DeadLetter(Figures):
+    """One dead letter: ``id`` is its ID in the dead letters' stream, ``entry`` the original, with its own ID.
+
+    One that cannot be read is "malformed", with an error that says how, and an entry 0-0 with all its fields.
+    """
 
     id: StreamID
     entry: Entry
@@ -58,58 +74,107 @@ class DeadLetter(NamedTuple):
         return self.entry.id
 
 
+class Counts(Attachment):
+    """How many letters each group has, as counted last: what a stream has got since is counted on."""
+
+    def __init__(self, _env: Environment) -> None:
+        self.known: dict[tuple[int, bytes, bytes], tuple[int, int, StreamID, int]] = {}
+
+
 class DeadLetters:
     """The dead letters of one group, oldest first: ``for letter in group.dead_letters``."""
 
-    __slots__ = ("_group", "_origin", "_shown", "_source", "name")
+    __slots__ = ("_encoding", "_group", "_mark", "_name", "_origin", "_shown", "_source")
 
     def __init__(self, source: Source, stream: bytes, group: bytes, shown: Callable[..., list[Entry]],
-                 name: Name | None) -> None:
+                 encoding: str | None, name: Name | None) -> None:
         self._source = source
+        self._encoding = encoding
         self._origin = stream
         self._group = group
         self._shown = shown
-        self.name = stream + b"." + group + b".dead" if name is None else name_bytes(name)
-        if self.name == stream:
+        self._mark = _json({"stream": _text(stream), "group": _text(group)})[1:-1]  # in all letters that bury() writes
+        usual = (stream + b"." + group)[: keys.MAX_NAME - 5] + b".dead"  # a letter says whose it is, where that is cut
+        self._name = usual if name is None else name_bytes(name)
+        if self._name == stream:
             raise InvalidArgument(f"stream {headers.shown(stream)} cannot hold its own dead letters; name another")
+        if name is not None:
+            self._require()
+
+    @property
+    def name(self) -> Text:
+        """The name of the stream that holds them."""
+        return text_of(self._name, self._encoding)
 
     def __iter__(self) -> Iterator[DeadLetter]:
-        return map(self._letter, read_range(self._source, self.name, StreamID.MIN, StreamID.MAX, None, False, None))
+        self._require()
+        every = read_range(self._source, self._name, StreamID.MIN, StreamID.MAX, None, False, None)
+        yield from map(self._letter, filter(self.owns, every))
 
     def __len__(self) -> int:
+        self._require()
         with self._source.read() as txn:
-            found = headers.find(txn, self.name)
-        return 0 if found is None else found[1].length
+            found = headers.find(txn, self._name)
+            if found is None:
+                return 0
+            number, header = found
+            is_final = isinstance(self._source, Direct | Moment)  # what a transaction has changed may be undone
+            known = self._source.env.attached(Counts).known if is_final else {}
+            key = number, self._origin, self._group
+            added, length, last, own = known.get(key, (0, 0, StreamID.MIN, 0))
+            if header.next_ordinal - added != header.length - length or header.last < last:  # not only more, since
+                last, own = StreamID.MIN, 0
+            if header.last > last:
+                new = Moment(self._source.env, txn)
+                own += sum(map(self.owns, read_range(new, self._name, last.next(), StreamID.MAX, None, False, None)))
+            known[key] = header.next_ordinal, header.length, StreamID(*header.last), own
+            return own
 
     def __bool__(self) -> bool:
         return True
 
     def __repr__(self) -> str:
-        return f"<raxlog.DeadLetters {headers.shown(self.name)} of group {headers.shown(self._group)}>"
+        return f"<raxlog.DeadLetters {headers.shown(self._name)} of group {headers.shown(self._group)}>"
 
     def get(self, id: IDLike) -> DeadLetter | None:
-        """The letter with this ID; None if there is none."""
-        entry = get(self._source, self.name, parse_id(id), None)
-        return None if entry is None else self._letter(entry)
+        """The group's letter with this ID; None if there is none."""
+        self._require()
+        entry = get(self._source, self._name, parse_id(id), None)
+        return self._letter(entry) if entry is not None and self.owns(entry) else None
+
+    def owns(self, entry: Entry) -> bool:
+        """Whether an entry of the stream is a letter that names this group, or is too malformed to name any."""
+        if entry.names[:1] == [DEAD_FIELD] and self._mark in entry.values[0][: len(self._mark) + 64]:
+            return True  # without a look at the rest: letters are many, and long
+        try:
+            named = [_object(entry).get(what) for what in ("stream", "group")]
+        except ValueError:
+            return True
+        return named == [_text(self._origin), _text(self._group)] or not all(isinstance(one, str) for one in named)
 
     def bury(self, consumer: bytes, entry: Entry, reason: str, error: str, traceback: str) -> None:
-        """Give up an entry that is pending with this consumer. NotOwner if it is not, with nothing changed."""
+        """Give up an entry that is pending with this consumer. NotOwner if it is not, with nothing changed.
+
+        InvalidArgument, MalformedValue or StreamExhausted where the dead letters' stream takes no letter.
+        """
         pairs = list(chain.from_iterable(entry.pairs))
         about = {"id": str(entry.id), "stream": _text(self._origin), "group": _text(self._group),
-                 "consumer": _text(consumer), "deliveries": entry.deliveries, "reason": reason, "error": error,
-                 "traceback": traceback[-_TRACEBACK:]}
-        flat = [DEAD_FIELD, json.dumps(about, ensure_ascii=False).encode("utf-8", "backslashreplace"), *pairs]
+                 "consumer": consumer.decode("utf-8", "backslashreplace"), "deliveries": entry.deliveries,
+                 "reason": reason, "error": error[:_TRACEBACK], "traceback": traceback[-_TRACEBACK:]}
+        flat = [DEAD_FIELD, _json(about), *pairs]
         row = row_of([entry.id])
+        self._require()
 
         def operation(txn: WriteTransaction) -> None:
             stream = writer.locate(txn, self._origin)
             group = None if stream is None else locate_group(txn, stream, self._group)
             deliver.require_owner(txn, self._origin, group, self._group, consumer, row)
             assert group is not None
-            letters, now = writer.ensure(txn, self.name, NodeLimits()), now_ms()
-            letters.append(txn, AUTO, now, flat)
+            letters, now = writer.ensure(txn, self._name, NodeLimits()), now_ms()
+            given = Given(self._name, bytes(letters.append(txn, AUTO, now, flat)), reason, entry.deliveries)
             if letters.begun > 0:
                 expire_begun(txn, letters, now)
+            put_result(txn, group.number, name_of(self._group, entry.id), given.packed(error[:_TRACEBACK]), _FOUND_FOR)
             deliver.ack(txn, group, row)
 
         self._source.submit(operation)
@@ -117,61 +182,86 @@ class DeadLetters:
     def replay(self, *ids: IDLike, where: Callable[[DeadLetter], object] | None = None) -> int:
         """Append the entries of dead letters to their stream again, with new IDs; returns how many.
 
-        The letters with these IDs, or those for which ``where`` is true, or all. One commit appends each entry
-        and deletes its letter; it takes up to 1,000 letters. All groups of the stream receive the entries.
+        The group's letters with these IDs, or those for which ``where`` is true, or all; a malformed one stays. One
+        commit appends each entry and deletes its letter; it takes up to 1,000. All groups of the stream receive the
+        entries.
         """
         def move(some: list[StreamID], txn: WriteTransaction) -> int:
-            letters = writer.locate(txn, self.name)
+            letters = writer.locate(txn, self._name)
             found = [] if letters is None else deliver.fetch(txn, letters, list(some))
-            there = [entry for entry in found if entry is not None]  # no other call has moved it
+            there = [entry for entry in found if entry is not None  # no other call has moved it
+                     and isinstance(_about(entry), dict)]
             if letters is None or not there:
                 return 0
             stream, now = writer.ensure(txn, self._origin, NodeLimits()), now_ms()
             for entry in there:
-                stream.append(txn, AUTO, now, list(chain.from_iterable(_pairs(entry))))
+                stream.append(txn, AUTO, now, list(chain.from_iterable(entry.pairs[1:])))
             return deleting.delete(txn, letters, [entry.id for entry in there])
 
         return sum(in_pieces(self._source, self._chosen(ids, where), move, _PIECE))
 
     def purge(self, *ids: IDLike, where: Callable[[DeadLetter], object] | None = None) -> int:
-        """Delete letters, chosen as for replay(); returns how many. 1,000 per commit."""
+        """Delete letters, chosen as for replay(), and malformed ones; returns how many. 1,000 per commit."""
         def remove(some: list[StreamID], txn: WriteTransaction) -> int:
-            letters = writer.locate(txn, self.name)
+            letters = writer.locate(txn, self._name)
             return 0 if letters is None else deleting.delete(txn, letters, some)
 
         return sum(in_pieces(self._source, self._chosen(ids, where), remove, _PIECE))
 
     def _chosen(self, ids: tuple[IDLike, ...], where: Callable[[DeadLetter], object] | None) -> list[StreamID]:
         """The IDs of letters: those given, or of all, as far as ``where`` is true."""
-        if ids and where is None:
-            return sorted({parse_id(sid) for sid in ids})
         letters = iter(self) if not ids else filter(None, map(self.get, sorted({parse_id(sid) for sid in ids})))
         return [letter.id for letter in letters if where is None or where(letter)]
 
     def _letter(self, entry: Entry) -> DeadLetter:
-        about = _about(entry)
-        origin = parse_id(about.get("id", "0-0"))
-        own = Entry(origin.ms, origin.seq, _pairs(entry))
-        own.deliveries = about.get("deliveries", 0)
+        about, pairs = _about(entry), entry.pairs
+        if isinstance(about, str):
+            about = dict.fromkeys(_KINDS, "") | {"id": "0-0", "reason": "malformed", "error": about, "deliveries": 0}
+        else:
+            pairs = pairs[1:]
+        own = Entry(*parse_id(about["id"]), pairs)
+        own.deliveries = about["deliveries"]
         [shown] = self._shown([own])
-        reason, error, traceback, consumer = (
-            str(about.get(name, "")) for name in ("reason", "error", "traceback", "consumer"))
-        return DeadLetter(entry.id, shown, reason, error, traceback, own.deliveries, consumer)
+        figures = ("reason", "error", "traceback", "deliveries", "consumer")
+        return DeadLetter(entry.id, shown, *(about[name] for name in figures))
+
+    def _require(self) -> None:
+        """InvalidArgument if the stream's entries are no dead letters."""
+        for first in read_range(self._source, self._name, StreamID.MIN, StreamID.MAX, 1, False, None):
+            if first.names[:1] != [DEAD_FIELD]:
+                raise InvalidArgument(
+                    f"stream {headers.shown(self._name)} holds no dead letters: its first entry, {first.id}, has no "
+                    "field $dead. Rename that stream, or name another with worker(dead_letters=)")
 
 
-def _about(entry: Entry) -> dict[str, Any]:
-    """What has happened to an entry; nothing, where another program has put it there."""
-    if entry.names[0] == DEAD_FIELD:
-        with suppress(ValueError):
-            about = json.loads(entry.values[0])
-            return about if isinstance(about, dict) else {}
-    return {}
+def _about(entry: Entry) -> dict[str, Any] | str:
+    """What has happened to an entry, as its letter holds it; or what is wrong with that."""
+    try:
+        about = _object(entry)
+        wrong = [name for name, kind in _KINDS.items() if type(about.get(name)) is not kind]
+        if wrong or parse_id(about["id"]) == StreamID.MIN or not 0 <= about["deliveries"] <= MAX64:
+            raise ValueError(f"{', '.join(wrong) or 'id or deliveries'} in $dead is not what it should be")
+    except (ValueError, InvalidStreamID) as error:
+        return f"the letter is malformed: {error}"
+    return about
 
 
-def _pairs(entry: Entry) -> list[tuple[Any, Any]]:
-    """The fields that the entry had."""
-    return entry.pairs[1:] if entry.names[0] == DEAD_FIELD else entry.pairs
+def _object(entry: Entry) -> dict[str, Any]:
+    """The object of a letter. ValueError where it has none."""
+    if entry.names[:1] != [DEAD_FIELD]:
+        raise ValueError("the first field is not $dead")
+    try:
+        found = json.loads(entry.values[0])
+    except RecursionError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError("$dead is not an object of JSON")
+    return found
+
+
+def _json(about: dict[str, Any]) -> bytes:
+    return json.dumps(about, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def _text(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")
+    return name.decode("utf-8", "surrogateescape")  # of two names no two are equal

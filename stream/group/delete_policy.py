@@ -11,6 +11,7 @@ have it pending; no row is kept per entry for it, since most entries never need 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from enum import IntEnum
 
 from ...storage.commit.write_transaction import WriteTransaction
@@ -24,7 +25,7 @@ from ..node import decode
 from ..node.stream_id import StreamID
 from . import deliver
 from .deliver import ID
-from .state import GroupState, working_groups
+from .state import UNOWNED, GroupState, working_groups
 
 KEEPREF = "keepref"
 DELREF = "delref"
@@ -64,6 +65,14 @@ def _drop(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> None:
     for group in working_groups(txn, stream)[0]:
         if ids and group.may_hold(txn, ids[-1]):
             deliver.take_out(txn, group, ids)
+
+
+def drop_retries(txn: WriteTransaction, stream: StreamWriter, ids: Sequence[ID]) -> None:
+    """Take what waits for a retry out of every group's PEL, where it is gone: the entries, their IDs ascending."""
+    for group in working_groups(txn, stream)[0]:
+        if ids and group.may_hold(txn, ids[-1]):
+            waits = [sid for sid, nack in group.pel(txn).find(ids).items() if nack.consumer == UNOWNED and nack.time]
+            deliver.take_out_gone(txn, group, waits)
 
 
 def delete_ex(txn: WriteTransaction, stream: StreamWriter, ids: list[StreamID], refs: str) -> list[DeleteResult]:

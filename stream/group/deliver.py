@@ -7,7 +7,8 @@
 
 These act inside one write transaction on the group (state.py) and its PEL (pending_list.py), and
 count deliveries as Redis does: a new delivery counts 1, also of an entry that was pending already; a
-history read and a claim count one more; an entry that has been deleted is reported and counts nothing.
+history read and a claim count one more. A pending entry that is gone (deleted, trimmed) is reported by a
+history read, and counts nothing; a claim that meets one takes it out of the PEL, and counts it in the group.
 
 A read over one or several streams, read_group():
 
@@ -27,14 +28,16 @@ for the transaction. A read that is stopped acknowledges, but takes nothing.
 from __future__ import annotations
 
 import collections
-import time
-from collections.abc import Callable, Container, Hashable, Iterable
+import math
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from itertools import chain, islice, takewhile
 from typing import NamedTuple, TypeVar
 
+from ...storage import clocks
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument, InvalidStreamID, LockTimeout, NotOwner
-from ...storage.trees.rax import RaxTransaction
+from ...storage.format import keys
+from ...storage.trees.rax import Rax, RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
 from ..entries import deferred, writer
 from ..entries import header as headers
@@ -48,6 +51,7 @@ from ..node.packed_ids import pack_ids, row_of
 from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_id
 from . import subject_filter
 from .bucket import Nack, unpack_ids
+from .pending_list import PendingList
 from .state import (
     UNKNOWN,
     UNOWNED,
@@ -63,9 +67,11 @@ from .waiter import Condition, Waiting, group_moves, stream_moves
 
 MOST_DELIVERIES = (1 << 63) - 1
 AT_ONCE = 128  # rows of the PEL looked through before the entries are
+MOST_GONE = 10_000  # rows taken out in one transaction
 _MOST_LISTED = 20  # IDs in a message
 
 ID = tuple[int, int]
+Row = tuple[ID, Nack]
 Takes = Callable[[Entry], bool]
 T = TypeVar("T")
 
@@ -108,6 +114,8 @@ class GroupRead(NamedTuple):
     min_idle: int | None
     stop: StopFlag | None
     owned: bool = False  # acknowledge only what is pending with the consumer itself
+    keeps_gone: bool = False  # claims leave in the PEL what is gone, as in Redis; nor is that a reason to look
+    deadline: float | None = None  # in clocks.monotonic(): no further attempt begins behind it
 
 
 class Answer(list[tuple[bytes, list[Entry]]]):
@@ -121,8 +129,8 @@ class Answer(list[tuple[bytes, list[Entry]]]):
 
 
 def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: list[Target],
-               wait: float | None) -> Answer:
-    """XREADGROUP. ``wait`` in seconds; 0 for ever, None not at all."""
+               wait: float) -> Answer:
+    """XREADGROUP. ``wait`` in seconds; 0 not at all, infinity for ever."""
     stop = wanted.stop
     if stop is not None and is_stopped(stop):
         if any(target.ack for target in targets):
@@ -136,13 +144,16 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     if is_empty:
         with source.read() as txn:
             is_empty = not look(txn, wanted, targets, times)[0]
+    deadline = None
+    if 0 < wait < math.inf:
+        deadline = clocks.monotonic() + wait
+        wanted = wanted._replace(deadline=deadline)
     answer = Answer() if is_empty else attempts(source, wanted, targets)
     if may_wait:
         times.note_read(line, wanted.consumer, bool(answer))
-    if answer or wait is None or not may_wait:
+    if answer or not wait or not may_wait:
         return answer
     again, created = _acknowledged(targets), answer.created
-    deadline = None if wait == 0 else time.monotonic() + wait
     waiting = source.env.attached(Waiting)
     with waiting.turn(line, deadline, stop) as waiter:
         while waiter.awake and not is_stopped(stop):
@@ -165,24 +176,40 @@ def line_of(wanted: GroupRead, targets: list[Target]) -> Hashable:
 
 
 def attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
-    """One transaction, or several for a filtered group that has much to pass over and finds nothing.
-
-    Returns nothing instead of LockTimeout where there was nothing to take, nor to acknowledge.
-    """
-    try:
-        answer, passing = source.submit(lambda txn: _attempt(txn, wanted, targets))
-    except LockTimeout:
-        with source.read() as txn:
-            if look(txn, wanted, targets)[0]:
-                raise
-        return Answer((target.stream, []) for target in targets if target.after is not None)
+    """One transaction; or several, up to the deadline, where there is much to pass over, or gone, and none to take."""
+    answer, passing = _in_time(source, wanted, targets)
     if passing and not answer:
         again = _acknowledged(targets)
-        while passing and not answer and not is_stopped(wanted.stop):
+        while passing and not answer and not is_stopped(wanted.stop) and (
+                wanted.deadline is None or clocks.monotonic() < wanted.deadline):
             created = answer.created
-            answer, passing = source.submit(lambda txn: _attempt(txn, wanted, again))
+            answer, passing = _in_time(source, wanted, again)
             answer.created |= created
     return answer
+
+
+def _in_time(source: Source, wanted: GroupRead, targets: list[Target]) -> tuple[Answer, bool]:
+    """An attempt. Where there is nothing to take, nor to acknowledge, the lock is waited for up to the deadline only.
+
+    Returns nothing then, instead of LockTimeout.
+    """
+    def operation(txn: WriteTransaction) -> tuple[Answer, bool]:
+        return _attempt(txn, wanted, targets)
+
+    left = source.lock_timeout
+    try:
+        if wanted.deadline is None or not isinstance(source, Direct):
+            return source.submit(operation)
+        left = min(left, max(0.0, wanted.deadline - clocks.monotonic()))
+        return source.submit(operation, left)
+    except LockTimeout:
+        with source.read() as txn:
+            is_needed = look(txn, wanted._replace(keeps_gone=True), targets)[0]
+        if not is_needed:
+            return Answer((target.stream, []) for target in targets if target.after is not None), False
+        if left == source.lock_timeout:
+            raise
+    return source.submit(operation)
 
 
 def _acknowledged(targets: list[Target]) -> list[Target]:
@@ -193,7 +220,7 @@ def _acknowledged(targets: list[Target]) -> list[Target]:
 def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) -> tuple[Answer, bool]:
     """Everything in one transaction. All groups are found before anything changes.
 
-    Also whether a filtered group passed over entries and has not reached the end of them.
+    Also whether it has passed over entries of other subjects, or taken out what is gone, and not come to the end.
     """
     now = now_ms()
     passing = False
@@ -223,8 +250,8 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
             entries = []
             is_paused = group.paused > now
             if claiming and not is_paused:
-                assert wanted.min_idle is not None
-                entries = claim_idle(txn, stream, group, consumer, wanted.min_idle, count, now, room.takes)
+                entries, more = claim_idle(txn, stream, group, consumer, wanted, count, now, room.takes)
+                passing = passing or more
             left = None if count is None else count - len(entries)
             left = 0 if is_paused else left
             before = group.last
@@ -280,9 +307,12 @@ def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
     now = now_ms()
     is_ready = False
     for target in targets:  # all of them, and their times: another reader may be faster than the attempt
-        for condition in (Condition(stream_moves, target.stream),
-                          Condition(group_moves, target.stream, wanted.group, wanted.min_idle is not None)):
-            seen[condition] = condition.value(txn)
+        claims = wanted.min_idle is not None
+        conditions = [Condition(stream_moves, target.stream),
+                      Condition(group_moves, target.stream, wanted.group, claims)]
+        if claims and wanted.keeps_gone:
+            conditions.append(Condition(claims_move, target.stream, wanted.group, wanted.min_idle))
+        seen.update((condition, condition.value(txn)) for condition in conditions)
         found = headers.find(txn, target.stream)
         state = None if found is None else find_group(txn, found[0], wanted.group)
         if found is None or state is None or target.ack:
@@ -306,13 +336,11 @@ def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
             dues.append(state.paused)
             continue
         is_ready = is_ready or state.last < found[1].last
-        due = next_due(txn, state, wanted.min_idle)
-        if due is not None:
-            dues.append(due)
+        dues += claims_due(txn, *found, state, wanted.min_idle, wanted.keeps_gone, now)
     if not dues:
         return is_ready, seen, None
     first = min(dues)
-    return is_ready or first <= now, seen, time.monotonic() + max(0, first - now) / 1000
+    return is_ready or first <= now, seen, clocks.monotonic() + max(0, first - now) / 1000
 
 
 def parse_ids(what: str, ids: object) -> bytes:
@@ -414,43 +442,48 @@ def read_history(txn: WriteTransaction, stream: StreamWriter, group: GroupState,
 
 
 def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState,
-               min_idle: int, count: int | None, now: int, takes: Takes | None = None) -> list[Entry]:
-    """Take over what is idle for ``min_idle`` ms: released entries first, then the most idle.
+               wanted: GroupRead, count: int | None, now: int, takes: Takes | None = None) -> tuple[list[Entry], bool]:
+    """Take over what is idle long enough: released entries first, then the most idle.
 
-    Entries that have been deleted are skipped and stay pending.
+    What is gone is taken out, unless it is to be kept. Also whether there was so much of it that more may be due.
     """
     if count == 0 or group.pending == 0:
-        return []
+        return [], False
     stream.flush(txn)  # the PEL must not be written to while it is looked through
-    pel = group.pel(txn)
-    candidates = chain(pel.released(now), pel.oldest(now - min_idle))
+    assert wanted.min_idle is not None
+    candidates = chain(*_claimable(group.pel(txn), wanted.min_idle, now))
     claimed: list[Entry] = []
     rows = []
+    gone: list[ID] = []
     full = False
     seen = 0
-    while not full:
-        left = AT_ONCE if count is None else min(count - len(claimed), AT_ONCE)
+    while not full and len(gone) < MOST_GONE and (count is None or len(claimed) < count):
+        left = AT_ONCE if count is None or seen > len(claimed) else min(count - len(claimed), AT_ONCE)
         some = list(islice(candidates, left))
         if not some:
             break
         seen += len(some)
         for entry, (sid, nack) in zip(fetch(txn, stream, [sid for sid, _ in some]), some, strict=True):
-            if entry is None:
-                continue
-            if takes is not None and not takes(entry):
-                full = True
+            full = len(claimed) == count or (takes is not None and entry is not None and not takes(entry))
+            if full:
                 break
+            if entry is None:
+                gone += [] if wanted.keeps_gone else [sid]
+                continue
             entry.deliveries = min(nack.count + 1, MOST_DELIVERIES)
             entry.idle = None if nack.released else max(0, now - nack.time) / 1000
             claimed.append(entry)
             rows.append((sid, consumer.number, now, entry.deliveries))
-    if not full and (count is None or len(claimed) < count):
-        lost = seen < group.pending if min_idle == 0 else not seen and next_due(txn, group, min_idle) is None
+    more = len(gone) >= MOST_GONE
+    if not full and not more and (count is None or len(claimed) < count):
+        lost = seen < group.pending if wanted.min_idle == 0 else not seen and not claims_due(
+            txn, stream.number, stream.header, group, wanted.min_idle, wanted.keeps_gone, now)
         group.require_whole(txn, again=lost)
     if len({row[0] for row in rows}) < len(rows):
         raise CorruptionError(f"the pending list of group {shown(group.name)} shows an entry twice")
+    take_out_gone(txn, group, gone)
     assign(txn, group, consumer, rows, now)
-    return claimed
+    return claimed, more
 
 
 def position(txn: WriteTransaction, stream: bytes, group: bytes) -> Position | None:
@@ -593,21 +626,25 @@ def redis_lag(header: StreamHeader, group: GroupState) -> int | None:
 
 def fetch(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> list[Entry | None]:
     """The entries with these IDs, None for each that has been deleted or trimmed. A node is decoded once."""
-    found = _look_up(txn, stream, ids, False)
+    stream.flush(txn)
+    found = _look_up(txn, stream.number, stream.header, ids, False)
     return [found.get(sid) for sid in ids]
 
 
 def present(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> Container[ID]:
     """Those of the IDs that have not been deleted or trimmed. Decodes no entry."""
-    return _look_up(txn, stream, ids, True)
+    stream.flush(txn)
+    return _look_up(txn, stream.number, stream.header, ids, True)
 
 
-def _look_up(txn: WriteTransaction, stream: StreamWriter, ids: list[ID], bare: bool) -> dict[ID, Entry | None]:
+def _look_up(txn: RaxTransaction, number: int, header: StreamHeader, ids: list[ID],
+             bare: bool) -> dict[ID, Entry | None]:
     unique = sorted(set(ids))
-    found = entries_at(stream.nodes(txn), stream.nodes_prefix, stream.header.name, unique, bare)
+    prefix = keys.family(number, keys.NODE)
+    found = entries_at(Rax(txn, prefix), prefix, header.name, unique, bare)
     for sid in unique:
         if sid not in found:
-            require_absent(txn, stream.number, stream.header, sid)
+            require_absent(txn, number, header, sid)
     return found
 
 
@@ -624,11 +661,54 @@ def assign(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, ro
         group.set_active(txn, consumer, now)
 
 
-def next_due(txn: RaxTransaction, group: GroupState, min_idle: int | None) -> int | None:
-    """When, in ms, the next pending entry can be claimed; None where no claim is asked for."""
+def take_out_gone(txn: WriteTransaction, group: GroupState, ids: Iterable[ID]) -> None:
+    """Take entries out of the PEL that are no longer in the stream, and count them."""
+    group.gone += len(take_out(txn, group, sorted(set(ids))))
+
+
+def _claimable(pel: PendingList, min_idle: int, until: int) -> tuple[Iterator[Row], Iterator[Row]]:
+    """What can be claimed by that time, in this order: what has been released, and what has been idle for so long."""
+    return pel.released(until), pel.oldest(until - min_idle)
+
+
+def claims_due(txn: RaxTransaction, number: int, header: StreamHeader, group: GroupState, min_idle: int | None,
+               keeps_gone: bool, now: int) -> list[int]:
+    """When, in ms, claim_idle() finds something next: the first released entry, and the first of the others."""
     if min_idle is None or not group.pending:
-        return None
+        return []
     pel = group.pel(txn)
     oldest = pel.oldest_time()
-    times = [time for time in (pel.next_due(), None if oldest is None else oldest + min_idle) if time is not None]
-    return min(times, default=None)
+    dues = [pel.next_due(), None if oldest is None else oldest + min_idle]
+    if keeps_gone and any(due is not None and due <= now for due in dues):
+        dues = [_first_there(txn, number, header, rows, idle, now)
+                for rows, idle in zip(_claimable(pel, min_idle, MAX64), (0, min_idle), strict=True)]
+    return [due for due in dues if due is not None]
+
+
+def next_due(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
+    """When, in ms, there is something for a group's readers by itself: deferred, released, or held back by a pause."""
+    found = headers.find(txn, stream)
+    state = None if found is None else find_group(txn, found[0], group)
+    if found is None or state is None:
+        return None
+    dues = (found[1].next_due(), state.pel(txn).next_due(), now_ms() if state.last < found[1].last else None)
+    first = min((due for due in dues if due is not None), default=MAX64)
+    return None if MAX64 in (first, state.paused) else max(first, state.paused)
+
+
+def claims_move(txn: RaxTransaction, stream: bytes, group: bytes, min_idle: int) -> Hashable:
+    """A condition (waiter.py) of claims that keep what is gone: when the first entries that are there fall due."""
+    found = headers.find(txn, stream)
+    state = None if found is None else find_group(txn, found[0], group)
+    return None if found is None or state is None else (*claims_due(txn, *found, state, min_idle, True, now_ms()),)
+
+
+def _first_there(txn: RaxTransaction, number: int, header: StreamHeader, rows: Iterator[Row], idle: int,
+                 now: int) -> int | None:
+    """When the first of these rows falls due, passing over what is due and gone; None for never."""
+    while some := list(islice(rows, AT_ONCE)):
+        there = _look_up(txn, number, header, [sid for sid, nack in some if nack.time + idle <= now], True)
+        for sid, nack in some:
+            if nack.time + idle > now or sid in there:
+                return nack.time + idle
+    return None

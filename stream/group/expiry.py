@@ -8,7 +8,7 @@ A node goes when one rule lets all of its entries go: so the rest of a node more
 node looks, and frees in its own commit what it finds, up to MOST nodes; an append within a node does not. A look
 costs some 15 µs, and 5 for each group with entries pending, so in a long stream, or one of many groups, it is put
 off by some nodes: it then frees several. maintain() frees all. Pending entries stay pending, as in a trim; one whose
-entry is gone holds nothing back.
+entry is gone holds nothing back. maintain(exact=True) takes the entries themselves out of the node that stays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from operator import itemgetter
 from ...storage.commit.write_transaction import WriteTransaction
 from ..entries import trim
 from ..entries.range_read import read_now
-from ..entries.retention import Retention
+from ..entries.retention import Retention, seconds_of
 from ..entries.trim import Trim
 from ..entries.writer import StreamWriter, locate
 from ..node.stream_id import make_id
@@ -39,16 +39,21 @@ def expire_begun(txn: WriteTransaction, stream: StreamWriter, now: int) -> None:
     stream.begun = -min(header.leaves // _LEAVES_A_PAUSE, _PAUSE) - min(groups // _GROUPS_A_PAUSE, 3 * _PAUSE)
 
 
-def expire_named(name: bytes, now: int, txn: WriteTransaction) -> tuple[int, bool]:
+def expire_named(name: bytes, now: int, exact: bool, txn: WriteTransaction) -> tuple[int, bool]:
     """A piece of maintain(): how many entries went, and whether there is more to do."""
     stream = locate(txn, name)
-    return (0, False) if stream is None else expire(txn, stream, now, trim.LEAVES_A_TRANSACTION)
+    return (0, False) if stream is None else expire(txn, stream, now, trim.LEAVES_A_TRANSACTION, exact)
 
 
-def expire(txn: WriteTransaction, stream: StreamWriter, now: int, most: int) -> tuple[int, bool]:
-    """Remove the nodes that the retention lets go, ``most`` by each rule: entries gone, whether more are to go."""
+def expire(txn: WriteTransaction, stream: StreamWriter, now: int, most: int, exact: bool = False) -> tuple[int, bool]:
+    """Remove the nodes that the retention lets go, ``most`` by each rule: entries gone, whether more are to go.
+
+    With ``exact`` also the entries of a node that cannot go whole.
+    """
     gone, more = 0, False
     for rule in _due(txn, stream, now):
+        if exact and rule.max_bytes is None:
+            rule = rule._replace(approximate=False)
         went, stopped = trim.evict(txn, stream, rule, 0, most)
         gone += went
         more = more or stopped
@@ -59,6 +64,7 @@ def _due(txn: WriteTransaction, stream: StreamWriter, now: int) -> Iterator[Trim
     """The trims by which something may go, each looked for when the one before has been done."""
     header = stream.header
     maxlen, max_age, max_bytes, acked, idle = header.retention or Retention()
+    max_age, idle = seconds_of(max_age), seconds_of(idle)
     if maxlen is not None and header.length > maxlen:
         yield Trim(maxlen, None, True, 0)
     if max_bytes is not None and header.stored_bytes > max_bytes:

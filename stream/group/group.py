@@ -8,12 +8,13 @@ Durations are seconds; names are stored as bytes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, TypeVar
 
+from ...storage import clocks
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import ConsumerBusy, CorruptionError, InvalidArgument, RaxlogError, StoreClosed, TransactionError
 from ...storage.trees.rax import RaxTransaction
@@ -21,11 +22,11 @@ from ...storage.wake.stop import StopFlag, is_stopped
 from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import shown
-from ..entries.session import PIECE, PIECE_ASKED, Direct, Source, in_pieces, parse_block
+from ..entries.session import PIECE, PIECE_ASKED, Direct, Source, ask, in_pieces, parse_timeout
 from ..entries.sweep import sweep
-from ..jobs.results import Result, name_of, result_moves
+from ..jobs.results import Result, name_of
 from ..jobs.results import put as put_result
-from ..node.arguments import Name, duration_ms, member_name, text_of, texts_of, whole
+from ..node.arguments import Name, Text, duration_ms, member_name, text_of, texts_of, whole
 from ..node.entry import Entry
 from ..node.packed_ids import row_of
 from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_end, parse_id, parse_start
@@ -36,6 +37,8 @@ from .dead_letters import DeadLetters
 from .delete_policy import KEEPREF, DeleteResult, ack_delete, checked_policy
 from .deliver import Delivered, GroupRead, Target, history_start, parse_ids, read_group
 from .info import ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
+from .job import Job, job_moves, result_of
+from .job import find as find_job
 from .state import (
     UNKNOWN,
     UNOWNED,
@@ -65,7 +68,7 @@ class Group:
     Methods raise NoGroup if the group or its stream does not exist, except ack().
     """
 
-    __slots__ = ("_encoding", "_model", "_seen", "_source", "name", "stream")
+    __slots__ = ("_encoding", "_model", "_name", "_seen", "_source", "_stream")
 
     def __init__(self, source: Source, stream: bytes, name: bytes, encoding: str | None,
                  model: Model | None = None) -> None:
@@ -73,15 +76,25 @@ class Group:
         self._seen = source.env.attached(SeenTimes)
         self._encoding = encoding
         self._model = model
-        self.stream = stream
-        self.name = name
+        self._stream = stream
+        self._name = name
 
     def __repr__(self) -> str:
-        return f"<raxlog.Group {shown(self.name)} of stream {shown(self.stream)} in {str(self._source.env.path)!r}>"
+        return f"<raxlog.Group {shown(self._name)} of stream {shown(self._stream)} in {str(self._source.env.path)!r}>"
+
+    @property
+    def name(self) -> Text:
+        """The group's name."""
+        return text_of(self._name, self._encoding)
+
+    @property
+    def stream(self) -> Text:
+        """The name of its stream."""
+        return text_of(self._stream, self._encoding)
 
     def bound(self, source: Source) -> Group:
         """A handle on the same group whose calls are part of something else, such as a transaction."""
-        return Group(source, self.stream, self.name, self._encoding, self._model)
+        return Group(source, self._stream, self._name, self._encoding, self._model)
 
     def shown(self, entries: list[Entry]) -> list[Entry]:
         """Entries as this handle returns them: as text under the store's encoding, with values of the handle's type."""
@@ -89,7 +102,7 @@ class Group:
 
     # -- reading and acknowledging ------------------------------------------------------
 
-    def read(self, consumer: Name, count: int | None = None, *, block: float | None = None,
+    def read(self, consumer: Name, count: int | None = None, *, timeout: float | None = 0,
              ids: IDLike = ">", noack: bool = False, ack: Iterable[IDLike] = (), ack_owned: bool = False,
              claim_idle: float | None = None, stop: StopFlag | None = None) -> Delivered[Entry]:
         """Deliver entries to a consumer, which is created if it is new. Redis: XREADGROUP.
@@ -98,7 +111,7 @@ class Group:
         ``ids="0"``     (or any ID) this consumer's own pending entries after that ID, again; a deleted
                         entry has no fields
         ``count``       at most this many (None: all there are)
-        ``block``       wait this many seconds for the first entry; 0: for ever, None: not at all;
+        ``timeout``     wait this many seconds for the first entry; 0: not at all, None: for ever;
                         TransactionError in a transaction
         ``stop``        a raxlog.Stop (or threading.Event) that ends the wait: once it is set, the
                         read acknowledges, takes nothing, and returns []
@@ -107,7 +120,8 @@ class Group:
                         transaction, ack(consumer=) and then a read are one commit, too
         ``ack_owned``   acknowledge only those of ``ack`` that are still pending for this consumer
         ``claim_idle``  take over entries that have been pending elsewhere for this many seconds (released
-                        entries first, then those idle longest), then fill up with new entries
+                        entries first, then those idle longest), then fill up with new entries; what it
+                        meets that is no longer in the stream leaves the pending list, and counts as gone
 
         The list has ``consumer_created``, whether the consumer is new. Each entry has ``deliveries``, how often it
         has been delivered including this time, and ``idle``, how long a claimed entry had been idle.
@@ -121,16 +135,16 @@ class Group:
         after = None if ids in (">", b">") else history_start(ids)
         acked = parse_ids("ack", ack)
         min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
-        wait = None if block is None else parse_block(self._source, block)
+        wait = parse_timeout(self._source, timeout)
         at_once = min_idle is not None or not isinstance(self._source, Direct)
-        target = Target(self.stream, after, acked)
+        target = Target(self._stream, after, acked)
         found: list[Entry] = []
         created = False
         end: deliver.ID | None = None
         while True:
             left = None if count is None else count - len(found)
             most = left if at_once or (left is not None and left < PIECE) else PIECE
-            wanted = GroupRead(self.name, reader, most, None, None, noack, min_idle, stop, ack_owned)
+            wanted = GroupRead(self._name, reader, most, None, None, noack, min_idle, stop, ack_owned)
             try:
                 answer = read_group(self._source, self._seen, wanted, [target], wait)
             except RaxlogError:
@@ -147,7 +161,7 @@ class Group:
                     end = self._found(txn)[2].last
             if piece[-1].id >= end:
                 break
-            target, wait = Target(self.stream, None if after is None else piece[-1].id, b""), None
+            target, wait = Target(self._stream, None if after is None else piece[-1].id, b""), 0
         return Delivered(self.shown(found), created)
 
     def ack(self, *ids: IDLike, consumer: Name | None = None) -> int:
@@ -169,7 +183,7 @@ class Group:
         def act(some: bytes, txn: WriteTransaction) -> int:
             _, group = self._located(txn)
             if owner is not None:
-                deliver.require_owner(txn, self.stream, group, self.name, owner, some)
+                deliver.require_owner(txn, self._stream, group, self._name, owner, some)
             return 0 if group is None else deliver.ack(txn, group, some)
 
         return sum(in_pieces(self._source, wanted, act, 16 * PIECE if owner is None else max(1, len(wanted))))
@@ -184,7 +198,7 @@ class Group:
         return [make_id(*sid) for sid in self._act(
             lambda txn, _, group: deliver.renew(txn, group, owner, wanted, now_ms()))]
 
-    def nack(self, *ids: IDLike, mode: str = "fail", delay: float = 0.0, retrycount: int | None = None,
+    def nack(self, *ids: IDLike, mode: str = "fail", delay: float = 0.0, deliveries: int | None = None,
              force: bool = False, consumer: Name | None = None) -> int:
         """Give pending entries back to the group, for any consumer to claim; returns how many. Redis: XNACK.
 
@@ -192,21 +206,21 @@ class Group:
                    the count to 2**63 - 1, for an entry that should not be tried again
         ``delay``  seconds before ``read(claim_idle=…)`` may deliver them again. claim() and
                    autoclaim() return them at once, as Redis does with released entries
-        ``retrycount`` sets the count instead. ``force`` makes entries pending that are not. With
+        ``deliveries`` sets the count instead. ``force`` makes entries pending that are not. With
         ``consumer``, NotOwner is raised, and nothing is done, unless all are pending for this consumer, as for ack()
         """
         if mode not in _NACKS:
             raise InvalidArgument(f"mode={mode!r} is unknown; it is one of {', '.join(_NACKS)}")
-        whole("retrycount", retrycount, 0, deliver.MOST_DELIVERIES, none="")
+        whole("deliveries", deliveries, 0, deliver.MOST_DELIVERIES, none="")
         wanted: list[deliver.ID] = [parse_id(sid) for sid in ids]
         later = duration_ms("delay", delay)
         owner = None if consumer is None else member_name(consumer, "consumer")
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> int:
             if owner is not None:
-                deliver.require_owner(txn, self.stream, group, self.name, owner, row_of(ids))
+                deliver.require_owner(txn, self._stream, group, self._name, owner, row_of(ids))
             due = now_ms() + later if later else 0
-            return claiming.nack(txn, stream, group, wanted, mode, retrycount, force, due)
+            return claiming.nack(txn, stream, group, wanted, mode, deliveries, force, due)
 
         return self._act(operation)
 
@@ -225,7 +239,7 @@ class Group:
         def act(some: list[StreamID], txn: WriteTransaction) -> list[DeleteResult]:
             stream, group = self._located(txn)
             if owner is not None:
-                deliver.require_owner(txn, self.stream, group, self.name, owner, row_of(some))
+                deliver.require_owner(txn, self._stream, group, self._name, owner, row_of(some))
             if stream is None or group is None:
                 return [DeleteResult.MISSING] * len(some)
             return ack_delete(txn, stream, group, some, refs)
@@ -236,7 +250,7 @@ class Group:
     # -- jobs ---------------------------------------------------------------------------
 
     def worker(self, handler: Callable[..., object], *, name: Name | None = None, threads: int = 1, processes: int = 0,
-               transaction: bool = False, lease: float = 30.0, attempts: int = 20, retry: object = None,
+               transaction: bool = False, lease: float = 30.0, max_deliveries: int = 20, retry: object = None,
                timeout: float | None = None, drain: float = 10.0, dead_letters: Name | None = None,
                result_ttl: float | None = None) -> Worker | WorkerProcesses:
         """Make a worker that runs ``handler(entry)`` for each entry of the group; ``worker.run()`` starts it.
@@ -244,7 +258,7 @@ class Group:
         Any number of workers, in any process, share the entries; each entry is run at least once. If the handler
         returns, its entry is acknowledged in the commit that reads the next entries. If it raises, it has failed:
 
-        ``attempts``      how often the entry is delivered at most; then it goes to the dead letters
+        ``max_deliveries``  how often the entry is delivered at most; then it goes to the dead letters
         ``retry``         the delay before the next delivery: a Backoff, seconds, a list of seconds, or a function of
                           the deliveries
         ``Retry(after)``, ``Snooze(seconds)``, ``Discard(why)``    raised by the handler, override this
@@ -257,7 +271,9 @@ class Group:
         ``transaction``   run ``handler(entry, tx)`` in a transaction that also acknowledges: writes through ``tx``
                           happen exactly once. Other writers wait for it
         ``drain``         seconds that handlers have to end once the worker is stopped
-        ``name``          of the consumer, unique among all workers; generated by default
+        ``name``          of the consumer (of several threads: NAME/0, NAME/1 …), unique among all workers. Without one
+                          a name is made; such a consumer is deleted when the worker stops, or, once it was killed and
+                          holds nothing, when the next worker starts
         ``dead_letters``  a stream's name instead of "STREAM.GROUP.dead"
         ``result_ttl``    seconds for which wait_result() finds the return value of a handler, or the error for which
                           an entry was given up; written in a commit before the one that ends the entry
@@ -275,15 +291,17 @@ class Group:
             raise StoreClosed("the store that this group is of has been dropped; keep it while a worker runs")
         whole("processes", processes, 0, 1000)
 
-        def make(name: Name | None) -> Worker:
+        def make(name: Name | None, is_child: bool = False) -> Worker:
             return Worker(
-                Group(self._source, self.stream, self.name, None), self._letters(dead_letters), handler, self.shown,
-                name=name, threads=threads, lease=lease, attempts=attempts, retry=retry, timeout=timeout, drain=drain,
-                begin=begin, result_ttl=result_ttl,
+                Group(self._source, self._stream, self._name, None), self._letters(dead_letters), handler, self.shown,
+                name=name, threads=threads, lease=lease, max_deliveries=max_deliveries, retry=retry,
+                timeout=timeout, drain=drain, begin=begin, result_ttl=result_ttl, is_child=is_child, next_due=partial(
+                    ask, self._source, partial(deliver.next_due, stream=self._stream, group=self._name)),
             )
 
         worker = make(name)
-        return WorkerProcesses(make, worker.name, processes) if processes else worker
+        require = partial(ask, self._source, self._found)
+        return WorkerProcesses(make, worker.name, processes, require) if processes else worker
 
     def keep_results(self, results: Mapping[IDLike, Result], ttl: float) -> None:
         """Keep results for ``ttl`` seconds, for wait_result(); one commit. A worker with result_ttl does this itself.
@@ -292,7 +310,7 @@ class Group:
         encode (None, bool, int, float, str, bytes, and lists and dicts of these; a tuple becomes a list). For any other
         value, an error that says so is kept instead.
         """
-        rows = [(name_of(self.name, sid), result.packed()) for sid, result in results.items()]
+        rows = [(name_of(self._name, sid), result.packed()) for sid, result in results.items()]
         kept_for = duration_ms("ttl", ttl)
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter, _: GroupState) -> None:
@@ -301,24 +319,35 @@ class Group:
 
         self._act(operation)
 
-    def wait_result(self, id: IDLike, timeout: float | None = None, *, stop: StopFlag | None = None) -> Result | None:
-        """Wait for the result of an entry: Result(value, error), of which at least one is None.
+    def wait_result(self, id: IDLike, timeout: float | None = None, *, stop: StopFlag | None = None) -> Result:
+        """Wait for the result of an entry: a Result, whose ``status`` says what came of it.
 
-        Returns None after ``timeout`` seconds (0: do not wait; None: for ever), once ``stop`` is set, or if the
-        result has expired. Costs some microseconds, and no thread of its own while it waits.
+        Returns at once where no result can come any more: the entry is acknowledged and none is kept, a dead letter,
+        deleted, or never was. With the status "timeout" after ``timeout`` seconds (0: do not wait; None: for ever), or
+        once ``stop`` is set. Costs some microseconds, and no thread of its own while it waits.
         """
-        deadline = None if timeout is None else time.monotonic() + duration_ms("timeout", timeout) / 1000
-        condition = Condition(result_moves, self.stream, name_of(self.name, id))
+        deadline = None if timeout is None else clocks.monotonic() + duration_ms("timeout", timeout) / 1000
+        sid = parse_id(id)
+        condition = Condition(job_moves, self._stream, self._name, sid)
         while True:
             with self._source.read() as txn:
-                self._found(txn)
-                value = condition.value(txn)
-            if isinstance(value, bytes):
-                return Result.unpacked(value)
-            if timeout == 0 or is_stopped(stop) or not isinstance(self._source, Direct):
-                return None
-            if not self._source.env.attached(Waiting).wait({condition: None}, deadline, stop=stop):
+                state, number, header = self._found(txn)
+                result = result_of(txn, number, header, state, sid)
+            if result.status != "timeout" or timeout == 0 or is_stopped(stop) or not isinstance(self._source, Direct):
+                return result
+            if not self._source.env.attached(Waiting).wait({condition: "timeout"}, deadline, stop=stop):
                 timeout = 0  # one last look
+
+    def job(self, id: IDLike) -> Job:
+        """What has become of an entry: queued, running, waiting for a retry, done, dead, gone, or unknown.
+
+        One read, some 20 µs, however many entries and dead letters there are. A dead letter is found for a year.
+        NoGroup; InvalidStreamID.
+        """
+        sid = parse_id(id)
+        with self._source.read() as txn:
+            state, number, header = self._found(txn)
+            return find_job(txn, number, header, state, sid, self._encoding)
 
     @property
     def dead_letters(self) -> DeadLetters:
@@ -326,34 +355,36 @@ class Group:
         return self._letters(None)
 
     def _letters(self, name: Name | None) -> DeadLetters:
-        return DeadLetters(self._source, self.stream, self.name, self.shown, name)
+        return DeadLetters(self._source, self._stream, self._name, self.shown, self._encoding, name)
 
     # -- claiming -----------------------------------------------------------------------
 
-    @overload
     def claim(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
-              time: float | None = None, retrycount: int | None = None, force: bool = False,
-              justid: Literal[False] = False, lastid: IDLike | None = None) -> Delivered[Entry]: ...
-
-    @overload
-    def claim(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
-              time: float | None = None, retrycount: int | None = None, force: bool = False,
-              justid: bool, lastid: IDLike | None = None) -> Delivered[Entry] | Delivered[StreamID]: ...
-
-    def claim(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
-              time: float | None = None, retrycount: int | None = None, force: bool = False,
-              justid: bool = False, lastid: IDLike | None = None) -> Delivered[Entry] | Delivered[StreamID]:
+              time: float | None = None, deliveries: int | None = None, force: bool = False,
+              lastid: IDLike | None = None) -> Delivered[Entry]:
         """Move pending entries to a consumer, if idle for ``min_idle`` seconds. Redis: XCLAIM.
 
         ``idle`` (seconds) or ``time`` (Unix seconds) set the delivery time; a time in the future or
-        a negative idle mean now. ``retrycount`` sets the delivery count; otherwise it rises by one,
-        except with ``justid``, which returns IDs and counts nothing. ``force`` makes entries
-        pending that are not. ``lastid`` moves the group's last delivered ID forward.
+        a negative idle mean now. ``deliveries`` sets the delivery count; otherwise it rises by one.
+        ``force`` makes entries pending that are not. ``lastid`` moves the group's last delivered ID forward.
         A released entry can be claimed at once: the delay of nack() applies to read() only.
         """
+        entries, created = self._claim(consumer, ids, False, min_idle, idle, time, deliveries, force, lastid)
+        return Delivered(self.shown(entries), created)
+
+    def claim_ids(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
+                  time: float | None = None, deliveries: int | None = None, force: bool = False,
+                  lastid: IDLike | None = None) -> Delivered[StreamID]:
+        """claim() that returns IDs and counts no delivery. Redis: XCLAIM with JUSTID."""
+        entries, created = self._claim(consumer, ids, True, min_idle, idle, time, deliveries, force, lastid)
+        return Delivered([entry.id for entry in entries], created)
+
+    def _claim(self, consumer: Name, ids: Iterable[IDLike], justid: bool, min_idle: float, idle: float | None,
+               time: float | None, deliveries: int | None, force: bool,
+               lastid: IDLike | None) -> tuple[list[Entry], bool]:
         owner = member_name(consumer, "consumer")
         wanted: list[deliver.ID] = [parse_id(sid) for sid in ids]
-        whole("retrycount", retrycount, 0, deliver.MOST_DELIVERIES, none="")
+        whole("deliveries", deliveries, 0, deliver.MOST_DELIVERIES, none="")
         idle_ms = None if idle is None else duration_ms("idle", idle, negative=True)
         time_ms = None if time is None else duration_ms("time", time, negative=True)
         floor = max(0, duration_ms("min_idle", min_idle, negative=True))
@@ -366,27 +397,15 @@ class Group:
             at = at if time_ms is None else time_ms
             if not 0 <= at <= now:
                 at = now
-            options = ClaimOptions(floor, at, retrycount, force, justid, last)
+            options = ClaimOptions(floor, at, deliveries, force, justid, last)
             created = group.consumer(txn, owner) is None
             member = group.ensure_consumer(txn, owner, now)
             return claiming.claim(txn, stream, group, member, wanted, options, now), created
 
-        entries, created = self._act(operation)
-        if justid:
-            return Delivered([entry.id for entry in entries], created)
-        return Delivered(self.shown(entries), created)
+        return self._act(operation)
 
-    @overload
-    def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
-                  justid: Literal[False] = False) -> tuple[StreamID, Delivered[Entry], list[StreamID]]: ...
-
-    @overload
-    def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
-                  justid: bool = False,
-                  ) -> tuple[StreamID, Delivered[Entry] | Delivered[StreamID], list[StreamID]]: ...
-
-    def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
-                  justid: bool = False) -> tuple[StreamID, Delivered[Entry] | Delivered[StreamID], list[StreamID]]:
+    def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0",
+                  count: int = 100) -> tuple[StreamID, Delivered[Entry], list[StreamID]]:
         """Claim entries that are idle long enough, in ID order from ``start``. Redis: XAUTOCLAIM.
 
         Returns a tuple: the ID to continue from (0-0 at the end), the entries, and the IDs of deleted
@@ -396,6 +415,17 @@ class Group:
         divided into several commits. If a later one fails, the call returns the entries claimed so
         far, and the next call, which continues from there, raises the error.
         """
+        first, entries, created, gone = self._autoclaim(consumer, min_idle, start, count, False)
+        return first, Delivered(self.shown(entries), created), gone
+
+    def autoclaim_ids(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0",
+                      count: int = 100) -> tuple[StreamID, Delivered[StreamID], list[StreamID]]:
+        """autoclaim() that returns IDs and counts no delivery. Redis: XAUTOCLAIM with JUSTID."""
+        first, entries, created, gone = self._autoclaim(consumer, min_idle, start, count, True)
+        return first, Delivered([entry.id for entry in entries], created), gone
+
+    def _autoclaim(self, consumer: Name, min_idle: float, start: IDLike, count: int,
+                   justid: bool) -> tuple[StreamID, list[Entry], bool, list[StreamID]]:
         owner = member_name(consumer, "consumer")
         if type(count) is not int or count < 1:
             raise InvalidArgument(f"count={count!r} must be a whole number > 0")
@@ -429,36 +459,29 @@ class Group:
             attempts -= looked
             if first == StreamID.MIN or not left or not attempts:
                 break
-        if justid:
-            return first, Delivered([entry.id for entry in entries], is_new), gone
-        return first, Delivered(self.shown(entries), is_new), gone
+        return first, entries, is_new, gone
 
     # -- inspecting ---------------------------------------------------------------------
 
-    @overload
-    def pending(self) -> PendingSummary: ...
+    def pending(self) -> PendingSummary:
+        """A summary of the entries that were delivered and not acknowledged. Redis: XPENDING."""
+        with self._source.read() as txn:
+            state, _, _ = self._found(txn)
+            if not state.pending:
+                return PendingSummary(0, None, None, {})
+            pel = state.pel(txn)
+            first, last = pel.first(), pel.last()
+            owners = {text_of(c.name, self._encoding): c.pending for c in state.consumers(txn) if c.pending}
+        if first is None or last is None:
+            raise self._short(state)
+        return PendingSummary(state.pending, make_id(*first), make_id(*last), owners)
 
-    @overload
-    def pending(self, start: IDLike, end: IDLike = "+", count: int | None = None,
-                consumer: Name | None = None, min_idle: float | None = None) -> list[Pending]: ...
+    def pending_entries(self, start: IDLike = "-", end: IDLike = "+", count: int | None = None, *,
+                        consumer: Name | None = None, min_idle: float | None = None) -> list[Pending]:
+        """The pending entries from ``start`` to ``end``, at most ``count``. Redis: XPENDING with a range.
 
-    @overload
-    def pending(self, start: IDLike | None = None, end: IDLike = "+", count: int | None = None,
-                consumer: Name | None = None, min_idle: float | None = None) -> PendingSummary | list[Pending]: ...
-
-    def pending(self, start: IDLike | None = None, end: IDLike = "+", count: int | None = None,
-                consumer: Name | None = None, min_idle: float | None = None) -> PendingSummary | list[Pending]:
-        """The entries that were delivered and not acknowledged. Redis: XPENDING.
-
-        Without arguments, a PendingSummary. With ``start``, a list of Pending from ``start`` to
-        ``end``, at most ``count``, optionally only those of one ``consumer`` or idle for ``min_idle``
-        seconds; the latter are found by their times.
+        Optionally only those of one ``consumer`` or idle for ``min_idle`` seconds; the latter are found by their times.
         """
-        if start is None:
-            if consumer is not None or min_idle is not None or count is not None:
-                start = "-"
-            else:
-                return self._summary()
         first, last = parse_start(start), parse_end(end)
         owner = None if consumer is None else member_name(consumer, "consumer")
         floor = 0 if min_idle is None else max(0, duration_ms("min_idle", min_idle, negative=True))
@@ -497,21 +520,9 @@ class Group:
 
     def _short(self, state: GroupState) -> CorruptionError:
         return CorruptionError(
-            f"group {shown(self.name)} has fewer pending entries than the {state.pending} it counts: some are lost",
-            stream=shown(self.stream),
+            f"group {shown(self._name)} has fewer pending entries than the {state.pending} it counts: some are lost",
+            stream=shown(self._stream),
         )
-
-    def _summary(self) -> PendingSummary:
-        with self._source.read() as txn:
-            state, _, _ = self._found(txn)
-            if not state.pending:
-                return PendingSummary(0, None, None, {})
-            pel = state.pel(txn)
-            first, last = pel.first(), pel.last()
-            owners = {text_of(c.name, self._encoding): c.pending for c in state.consumers(txn) if c.pending}
-        if first is None or last is None:
-            raise self._short(state)
-        return PendingSummary(state.pending, make_id(*first), make_id(*last), owners)
 
     def consumers(self) -> list[ConsumerInfo]:
         """The group's consumers, by name. Redis: XINFO CONSUMERS."""
@@ -545,10 +556,10 @@ class Group:
             return deliver.lag(txn, number, header, state.last, state.subjects)
 
     @property
-    def subjects(self) -> list[bytes]:
+    def subjects(self) -> list[Text]:
         """The patterns by which the group is filtered (Stream.create_group); empty if it gets every entry."""
         with self._source.read() as txn:
-            return self._found(txn)[0].subjects
+            return [text_of(pattern, self._encoding) for pattern in self._found(txn)[0].subjects]
 
     @property
     def last_delivered_id(self) -> StreamID:
@@ -558,22 +569,13 @@ class Group:
 
     # -- the group itself ---------------------------------------------------------------
 
-    def set_id(self, id: IDLike, *, entries_read: int | None = None, dry_run: bool = False) -> int | None:
+    def set_id(self, id: IDLike, *, entries_read: int | None = None) -> None:
         """Set the last delivered ID, forward or back; ``$`` is the stream's last ID. Redis: XGROUP SETID.
 
         A datetime means the ID just before the first one of that time, so that everything from then on is
-        delivered. With ``dry_run`` nothing changes, and the resulting lag is returned; otherwise None.
+        delivered.
         """
-        parsed = None
-        if id not in ("$", b"$"):
-            parsed = parse_start(id) if id in ("-", b"-", "+", b"+") else parse_id(id)
-        if isinstance(id, datetime) and parsed is not None and parsed > StreamID.MIN:
-            parsed = parsed.prev()
-        read = checked_entries_read(entries_read)
-        if dry_run:
-            with self._source.read() as txn:
-                state, number, header = self._found(txn)
-                return deliver.lag(txn, number, header, header.last if parsed is None else parsed, state.subjects)
+        parsed, read = _position(id), checked_entries_read(entries_read)
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> None:
             group.changed(txn)
@@ -582,7 +584,13 @@ class Group:
             group.moves += 1
 
         self._act(operation)
-        return None
+
+    def entries_after(self, id: IDLike) -> int:
+        """How many entries the group would deliver behind set_id() to that ID or time. It changes nothing."""
+        parsed = _position(id)
+        with self._source.read() as txn:
+            state, number, header = self._found(txn)
+            return deliver.lag(txn, number, header, header.last if parsed is None else parsed, state.subjects)
 
     def pause(self, until: datetime | None = None) -> None:
         """Deliver no new and no idle entries to any read until that time or resume(). Durable.
@@ -590,10 +598,9 @@ class Group:
         Pending entries can still be acknowledged, released and claimed by ID. Reads wait. ``until`` must have a
         time zone.
         """
-        ms = MAX64 if until is None else parse_id(until).ms
-        if until is not None and not isinstance(until, datetime):
-            raise InvalidArgument(f"until={until!r} must be a datetime with a time zone")
-        self._set_paused(ms)
+        if until is not None and (not isinstance(until, datetime) or until.utcoffset() is None):
+            raise InvalidArgument(f"until={until!r} must be a datetime with a time zone, as datetime.now(UTC) has")
+        self._set_paused(MAX64 if until is None else parse_id(until).ms)
 
     def resume(self) -> None:
         """End a pause."""
@@ -646,12 +653,11 @@ class Group:
     def delete_consumer(self, name: Name, *, pending: str = "refuse", to: Name | None = None) -> int:
         """Delete a consumer; returns how many pending entries it had. Redis: XGROUP DELCONSUMER, made safe.
 
-        ``pending="refuse"``  ConsumerBusy if it has any (the default)
+        ``pending="refuse"``  ConsumerBusy if it has any that are still in the stream (the default)
         ``to="other"``        move them to another consumer, with their times and counts
         ``pending="drop"``    forget them, so that they are never delivered again, as Redis does
 
-        Outside a transaction, the last two use commits of about 10,000 entries; the last commit
-        deletes the consumer.
+        Outside a transaction, commits of about 10,000 entries are used; the last one deletes the consumer.
         """
         raw = member_name(name, "consumer")
         most = PIECE if isinstance(self._source, Direct) else None
@@ -666,14 +672,15 @@ class Group:
             if member is None:
                 return 0, False
             had = member.pending
-            if had and heir is None and pending == "refuse":
+            refuses = heir is None and pending == "refuse"
+            if had and refuses and not claiming.drop_gone(txn, stream, group, member, most):
                 raise ConsumerBusy(
-                    f"consumer {shown(raw)} of group {shown(self.name)} has {had} pending entries. Hand them over "
+                    f"consumer {shown(raw)} of group {shown(self._name)} has {had} pending entries. Hand them over "
                     "with to='other', or lose them with pending='drop'."
                 )
             if had and heir is not None:
                 claiming.hand_over(txn, group, member, group.ensure_consumer(txn, heir, now_ms()), most)
-            elif had:
+            elif had and not refuses:
                 claiming.drop(txn, group, member, most)
             if member.pending:
                 return had - member.pending, True
@@ -690,8 +697,8 @@ class Group:
 
     def _act(self, operation: Callable[[WriteTransaction, writer.StreamWriter, GroupState], T]) -> T:
         def within(txn: WriteTransaction) -> T:
-            stream = writer.locate(txn, self.stream)
-            group = require_group(txn, stream, self.stream, self.name)
+            stream = writer.locate(txn, self._stream)
+            group = require_group(txn, stream, self._stream, self._name)
             assert stream is not None
             return operation(txn, stream, group)
 
@@ -699,14 +706,14 @@ class Group:
 
     def _located(self, txn: WriteTransaction) -> tuple[writer.StreamWriter | None, GroupState | None]:
         """The stream and the group, or None."""
-        stream = writer.locate(txn, self.stream)
-        return stream, None if stream is None else locate_group(txn, stream, self.name)
+        stream = writer.locate(txn, self._stream)
+        return stream, None if stream is None else locate_group(txn, stream, self._name)
 
     def _found(self, txn: RaxTransaction) -> tuple[GroupState, int, headers.StreamHeader]:
-        found = headers.find(txn, self.stream)
-        state = None if found is None else find_group(txn, found[0], self.name)
+        found = headers.find(txn, self._stream)
+        state = None if found is None else find_group(txn, found[0], self._name)
         if found is None or state is None:
-            raise no_group(txn, None if found is None else found[0], self.stream, self.name)
+            raise no_group(txn, None if found is None else found[0], self._stream, self._name)
         return state, *found
 
 
@@ -717,3 +724,11 @@ def checked_entries_read(value: int | None) -> int:
     if type(value) is not int or value < -1:
         raise InvalidArgument(f"entries_read={value!r} must be a whole number >= 0, or -1 for unknown")
     return value
+
+
+def _position(id: IDLike) -> StreamID | None:
+    """The last delivered ID that set_id() takes; None for ``$``."""
+    if id in ("$", b"$"):
+        return None
+    parsed = parse_start(id) if id in ("-", b"-", "+", b"+") else parse_id(id)
+    return parsed.prev() if isinstance(id, datetime) and parsed > StreamID.MIN else parsed

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
+from ...storage.figures import Figures
 from ...storage.format import keys
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..entries import header as headers
@@ -13,7 +14,8 @@ from . import deliver
 from .state import UNKNOWN, GroupState
 
 
-class Pending(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Pending(Figures):
     """One pending entry. A released one has no consumer and no idle time."""
 
     id: StreamID
@@ -22,7 +24,8 @@ class Pending(NamedTuple):
     deliveries: int
 
 
-class PendingSummary(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PendingSummary(Figures):
     """How many pending entries a group has, the first and the last ID, and how many each consumer has."""
 
     total: int
@@ -31,7 +34,8 @@ class PendingSummary(NamedTuple):
     consumers: dict[Text, int]
 
 
-class ConsumerInfo(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ConsumerInfo(Figures):
     """One consumer: its pending entries, and the seconds since it last tried to read and last received an entry."""
 
     name: Text
@@ -40,8 +44,12 @@ class ConsumerInfo(NamedTuple):
     inactive: float | None
 
 
-class GroupInfo(NamedTuple):
-    """One group, as in XINFO GROUPS. ``lag`` is exact; ``redis_lag`` is that of Redis, None if Redis cannot know it."""
+@dataclass(frozen=True, slots=True)
+class GroupInfo(Figures):
+    """One group, as in XINFO GROUPS. ``lag`` is exact; ``redis_lag`` is that of Redis, None if Redis cannot know it.
+
+    ``gone``: how many pending entries were found to be no longer in the stream, and left the pending list.
+    """
 
     name: Text
     consumers: int
@@ -50,6 +58,7 @@ class GroupInfo(NamedTuple):
     entries_read: int | None
     lag: int
     redis_lag: int | None
+    gone: int
 
 
 def describe_group(txn: RaxTransaction, state: GroupState, number: int, header: headers.StreamHeader,
@@ -63,4 +72,5 @@ def describe_group(txn: RaxTransaction, state: GroupState, number: int, header: 
         None if state.entries_read == UNKNOWN else state.entries_read,
         deliver.lag(txn, number, header, state.last, state.subjects),
         deliver.redis_lag(header, state),
+        state.gone,
     )

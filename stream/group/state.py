@@ -1,6 +1,6 @@
 """The state of consumer groups and consumers: as records, and as a transaction changes it.
 
-    group      [ name, last ms, last seq, entries read, pending, next consumer, moves ( , subjects, paused ) ]
+    group      [ name, last ms, last seq, entries read, pending, next consumer, moves ( , subjects, paused, gone ) ]
     consumer   [ name, seen, active, pending ]
 
     group "billing"   last delivered 17-0 ───────────────┐
@@ -95,8 +95,8 @@ class GroupState:
     """One consumer group of a stream. In a write transaction it is kept warm, like a stream."""
 
     __slots__ = (
-        "_changed", "_consumers", "_group_changed", "_is_whole", "_least", "_times", "entries_read", "group", "key",
-        "last", "moves", "name", "next_consumer", "number", "paused", "pending", "subjects",
+        "_changed", "_consumers", "_group_changed", "_is_whole", "_least", "_times", "entries_read", "gone", "group",
+        "key", "last", "moves", "name", "next_consumer", "number", "paused", "pending", "subjects",
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:
@@ -110,6 +110,7 @@ class GroupState:
         self.next_consumer = 1
         self.moves = 0  # how often set_id, pause and resume have been used: waiting readers retry then
         self.paused = 0  # ms until which it delivers nothing
+        self.gone = 0  # pending entries that were no longer in the stream, and have been taken out
         self.subjects: list[bytes] = []  # the patterns it is filtered by (subject_filter.py)
         self._consumers: dict[bytes | int, ConsumerState] = {}  # by name and by number
         self._changed: set[int] = set()
@@ -124,7 +125,7 @@ class GroupState:
         """The group's record."""
         row = [self.name, *self.last, self.entries_read, self.pending, self.next_consumer, self.moves]
         more = [self.subjects, self.paused] if self.paused else [self.subjects] if self.subjects else []
-        return row + more
+        return row + more if not self.gone else [*row, self.subjects, self.paused, self.gone]
 
     @classmethod
     def load(cls, txn: RaxTransaction, number: int, group: int) -> GroupState | None:
@@ -143,6 +144,8 @@ class GroupState:
             state.subjects = row[7]
         if len(row) > 8:
             state.paused = row[8]
+        if len(row) > 9:
+            state.gone = row[9]
         return state
 
     def pel(self, txn: RaxTransaction) -> PendingList:
@@ -373,7 +376,7 @@ def no_group(txn: RaxTransaction, number: int | None, stream_name: bytes, name: 
     if number is None:
         return NoGroup(
             f"there is no stream {shown(stream_name)}, and so no consumer group {shown(name)}. Create both "
-            f"with create_group({shown(name)}, create_stream=True)."
+            f"with create_group({shown(name)})."
         )
     has = ", ".join(shown(other.name) for other in groups(txn, number)) or "none"
     return NoGroup(

@@ -34,14 +34,15 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
+from ...storage import clocks
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import RaxlogError, StoreClosed, TransactionError
 from ...storage.files import directory
+from ...storage.files.lmdb_errors import translated
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import Bell, StopFlag, is_stopped, sleep, wake
 from ...storage.wake.watcher import SAFETY_PERIOD, Watcher
@@ -49,6 +50,7 @@ from ..entries import header as headers
 from .state import find_group
 
 _LONGEST_SLEEP = 3.0  # seconds: Ctrl-C just before a lock is waited for is noticed after the wait
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 1.0  # seconds: what is due, and is not found, is looked for again after that
 
 
 class Condition:
@@ -80,13 +82,14 @@ Seen = Mapping[Condition, Hashable]  # with their values in the transaction that
 class Waiter:
     """A thread in a line, from turn() until its ``with`` ends, or a task, from join() to leave(). Not to be shared."""
 
-    __slots__ = ("__weakref__", "awake", "bell", "key", "lock", "number", "timer")
+    __slots__ = ("__weakref__", "armed", "awake", "bell", "key", "lock", "number", "timer")
 
     def __init__(self, key: Hashable, bell: Bell | None = None) -> None:
         self.key = key
         self.number = 0  # in order of arrival
         self.awake = True  # it looks, or is about to
         self.timer: float | None = None  # the due time that its thread sleeps until
+        self.armed = -math.inf  # when it went to sleep last
         self.lock = threading.Lock()
         self.lock.acquire()
         self.bell = bell or self.lock
@@ -95,13 +98,14 @@ class Waiter:
 class _Line:
     """Waiters for the same, and what the last of them to look has seen."""
 
-    __slots__ = ("due", "ready", "seen", "waiters")
+    __slots__ = ("due", "pause", "ready", "seen", "waiters")
 
     def __init__(self) -> None:
         # In order of arrival. Weak, so that a waiter cannot outlive its thread's call.
         self.waiters: WeakValueDictionary[int, Waiter] = WeakValueDictionary()
         self.seen: Seen = {}
         self.due: float | None = None
+        self.pause = 0.0  # before it is looked again for what is due already: longer each time, so that no core burns
         self.ready = False  # something has changed since
 
     def first(self) -> Waiter | None:
@@ -121,6 +125,7 @@ class Waiting(Attachment):
         self._looked = (0, 0)  # the watcher's last look: its transaction, waits begun before it
         self._watcher: Watcher | None = None
         self._closed = False
+        clocks.followers.add(self)
 
     # -- for readers --------------------------------------------------------------------
 
@@ -129,15 +134,16 @@ class Waiting(Attachment):
         """Sleep until there is a reason to look again (True), or the deadline passes or it is stopped (False).
 
         ``seen``      conditions with their values in the transaction that found nothing
-        ``deadline``  in time.monotonic(); None waits for ever
-        ``due``       a moment, in time.monotonic(), that is a reason to look by itself
+        ``deadline``  in clocks.monotonic(); None waits for ever
+        ``due``       a moment, in clocks.monotonic(), that is a reason to look by itself
         ``turn``      the waiter that turn() returned
         ``stop``      ends the wait once it is set
 
         A reason is a condition whose value is not the one seen, or ``due``; in a line it is also
-        being the first. True is a hint: the caller looks, and waits again if need be. Raises
-        StoreClosed when the store is closed, and what a condition raises. Costs about 8 µs before
-        it sleeps.
+        being the first. True is a hint: the caller looks, and waits again if need be. A wait that begins
+        behind its deadline is False, whatever has changed: so no loop over this outlives it by more than a
+        look. Raises StoreClosed when the store is closed, and what a condition raises. Costs about 8 µs
+        before it sleeps.
         """
         if self._env.commits.in_own_transaction():
             raise TransactionError(
@@ -220,8 +226,11 @@ class Waiting(Attachment):
             line = self._lines.get(waiter.key)
             if line is None or waiter.number not in line.waiters:
                 return _Line()
-            line.seen, line.due, line.ready = dict(seen), due, False
-            waiter.awake, waiter.timer = False, due
+            waiter.armed = clocks.monotonic()
+            is_overdue = due is not None and due <= waiter.armed
+            line.pause = min(max(2 * line.pause, _FIRST_PAUSE), _LONGEST_PAUSE) if is_overdue else 0.0
+            line.seen, line.due, line.ready = dict(seen), waiter.armed + line.pause if is_overdue else due, False
+            waiter.awake, waiter.timer = False, line.due
             self._registered += 1
         return line
 
@@ -239,10 +248,11 @@ class Waiting(Attachment):
         if self._closed or not self._env.is_open:
             raise self._error_closed()
         if self._watcher is None:
-            self._watcher = Watcher(
-                self._env.path / directory.WAKE, self._is_needed, self._look_for_all,
-                self._watcher_ended, self._safety_period,
-            )
+            with translated(self._env.path):
+                self._watcher = Watcher(
+                    self._env.path / directory.WAKE, self._is_needed, self._look_for_all,
+                    self._watcher_ended, self._safety_period,
+                )
         self._watcher.unpark()
 
     def _is_needed(self) -> bool:
@@ -264,7 +274,7 @@ class Waiting(Attachment):
     def rest(self, waiter: Waiter, deadline: float | None) -> float | None:
         """Seconds to sleep until it is to be asked again; None once released, 0 at the deadline. StoreClosed."""
         with self._mutex:
-            now = time.monotonic()
+            now = clocks.monotonic()
             line = self._lines[waiter.key]
             self._release(line, now)
             if not waiter.awake:
@@ -273,7 +283,7 @@ class Waiting(Attachment):
                 return max(0.0, min(times, default=math.inf) - now)
         if self._closed:
             raise self._error_closed()
-        return None
+        return None if deadline is None or waiter.armed < deadline else 0.0
 
     def leave(self, waiter: Waiter) -> None:
         with self._mutex:
@@ -284,7 +294,7 @@ class Waiting(Attachment):
             if line.first() is None:
                 del self._lines[waiter.key]
             else:
-                self._release(line, time.monotonic())
+                self._release(line, clocks.monotonic())
 
     def _error_closed(self) -> StoreClosed:
         return StoreClosed(f"the store {self._env.path} has been closed. Open it again.")
@@ -305,6 +315,13 @@ class Waiting(Attachment):
             for waiter in line.waiters.values():
                 waiter.awake = True
                 wake(waiter.bell)
+
+    def clock_moved(self) -> None:
+        """Have each sleeper look at the clock again."""
+        with self._mutex:
+            for line in self._lines.values():
+                for waiter in line.waiters.values():
+                    wake(waiter.bell)
 
     # -- looking ------------------------------------------------------------------------
 
@@ -327,7 +344,7 @@ class Waiting(Attachment):
                             raise
                         values[condition] = object()
         with self._mutex:
-            now = time.monotonic()
+            now = clocks.monotonic()
             for line in lines:
                 if any(values.get(condition, value) != value for condition, value in line.seen.items()):
                     line.ready = True

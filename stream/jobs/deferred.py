@@ -10,13 +10,13 @@ deferred no sleep is longer than a second.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from ...storage import clocks
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import InvalidArgument, LockTimeout, StoreFull
 from ..entries import deferred as records
@@ -24,9 +24,9 @@ from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import NodeLimits
 from ..entries.session import Direct, Source
-from ..node.arguments import duration_ms
+from ..node.arguments import duration_ms, text_of
 from ..node.decode import flatten
-from ..node.entry import UNDECODABLE, Entry
+from ..node.entry import Entry
 from ..node.stream_id import MAX64, now_ms, unpack_id
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -68,13 +68,13 @@ class Deferred:
     @property
     def fields(self) -> dict[Any, Any]:
         """Its fields, like those of an Entry."""
-        entry = Entry(0, 0, self.pairs)
-        return (entry if self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)).fields
+        return Entry(0, 0, self.pairs).fields
 
     @property
-    def pairs(self) -> list[tuple[bytes, bytes]]:
-        """Its names and values as stored, in their order."""
-        return list(zip(self._flat[::2], self._flat[1::2], strict=True))
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """Its names and values, in their order."""
+        texts = [text_of(one, self._encoding) for one in self._flat]
+        return list(zip(texts[::2], texts[1::2], strict=True))
 
     def cancel(self) -> bool:
         """Stream.cancel_deferred() with its token."""
@@ -85,7 +85,7 @@ class Deferred:
 
 
 def defer(source: Source, stream: bytes, limits: NodeLimits, encoding: str | None, fields: Any, codec: str | None,
-          delay: float | None, at: datetime | int | None) -> Deferred:
+          delay: float | None, at: datetime | None) -> Deferred:
     """Stream.defer()."""
     flat = flatten(fields)
     now = now_ms()
@@ -103,19 +103,17 @@ def _put(name: bytes, limits: NodeLimits, due: int, now: int, flat: list[bytes],
     return stream.number, place
 
 
-def _parse_due(delay: float | None, at: datetime | int | None, now: int) -> int:
+def _parse_due(delay: float | None, at: datetime | None, now: int) -> int:
     """When an entry is due, in ms since 1970."""
     if (delay is None) == (at is None):
-        raise InvalidArgument("defer() needs one of delay, in seconds, and at, a datetime or ms since 1970")
+        raise InvalidArgument("defer() needs one of delay, in seconds, and at, a datetime")
     if at is None:
         due = now + duration_ms("delay", delay)
     elif isinstance(at, datetime) and at.utcoffset() is not None:
         due = -((_EPOCH - at) // timedelta(milliseconds=1))  # not before it
-    elif type(at) is int:
-        due = at
     else:
         raise InvalidArgument(f"at={at!r:.60} must be a datetime with a time zone, as by datetime.now(UTC) or "
-                              ".astimezone(), or a whole number of milliseconds since 1970")
+                              ".astimezone(); a number may be seconds or milliseconds. For a time from now give delay=")
     if due > _LATEST:
         raise InvalidArgument(f"an entry cannot be deferred beyond the year 9999, to {due} ms since 1970")
     return max(due, 0)
@@ -156,7 +154,7 @@ def read_deferred(source: Source, stream: bytes, encoding: str | None) -> Iterat
 def release_due(source: Source, stream: bytes, due: int | None) -> float | None:
     """Append what is due of a stream, for a read that need not write.
 
-    ``due``: of the first entry deferred. Returns when to look again, in time.monotonic(); None for no reason to.
+    ``due``: of the first entry deferred. Returns when to look again, in clocks.monotonic(); None for no reason to.
     In a store that it may not write to, or where it cannot just now, the read goes on without.
     """
     env = source.env
@@ -168,7 +166,7 @@ def release_due(source: Source, stream: bytes, due: int | None) -> float | None:
         again = now + _RETRY
         with suppress(LockTimeout, StoreFull):
             source.submit(partial(_release, stream, now), _PATIENCE)
-    return time.monotonic() + (again - now) / 1000
+    return clocks.monotonic() + (again - now) / 1000
 
 
 def _release(stream: bytes, now: int, txn: WriteTransaction) -> None:

@@ -19,6 +19,8 @@ RetryDelay = Callable[[int], float]  # seconds after so many deliveries
 class Retry(Exception):
     """Raised by a handler that has failed, to be retried after this many seconds; None: after the worker's delay."""
 
+    after: float | None = None
+
     def __init__(self, after: float | None = None) -> None:
         super().__init__("the handler asked for another try")
         self.after = None if after is None else duration_ms("after", after) / 1000
@@ -30,6 +32,15 @@ class Snooze(Exception):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the handler asked for the entry in {seconds} s")
         self.seconds = duration_ms("seconds", seconds) / 1000
+
+
+def asked_delay(raised: BaseException) -> float | None:
+    """The seconds that a Retry or a Snooze asks for; None also where a subclass has none, or nothing that is a time."""
+    try:
+        seconds = getattr(raised, "after" if issubclass(type(raised), Retry) else "seconds")
+        return None if seconds is None else duration_ms("seconds", seconds) / 1000
+    except BaseException:
+        return None
 
 
 class Discard(Exception):
@@ -65,7 +76,7 @@ class Backoff:
     def __call__(self, deliveries: int) -> float:
         """The delay after this many deliveries, from 1 on."""
         try:
-            delay = min(self.cap, self.first * self.factor ** (deliveries - 1))
+            delay = min(self.cap, self.first * float(self.factor) ** (deliveries - 1))
         except OverflowError:
             delay = self.cap
         return delay * (1 + self.jitter * random.random())

@@ -6,34 +6,34 @@ A child that dies within EARLY of its beginning is begun again after a delay tha
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from ...storage.errors import NoGroup
+from ...storage import clocks
+from ...storage.errors import InvalidArgument, NoGroup
+from ...storage.notices import report
 from ..entries.header import shown
-from ..node.arguments import Name
 from .outcome import Backoff
 from .worker import Worker, on_signals
 
-_log = logging.getLogger("raxlog.worker")
 _DELAY = Backoff(first=0.1, factor=2, cap=5, jitter=0)
 EARLY = 0.2  # seconds: it has hardly begun, and the next one may end as soon
 _LOOK = 0.05  # seconds
-_GONE = 3  # exit status of a child whose group is not there
 
 
 class WorkerProcesses:
     """Made by Group.worker(processes=), which explains it. ``pids`` are those of the children that run."""
 
-    def __init__(self, make: Callable[[Name | None], Worker], name: bytes, count: int) -> None:
+    def __init__(self, make: Callable[..., Worker], name: bytes, count: int,
+                 require: Callable[[], object]) -> None:
+        self._refuse_held_clock()
         self._make = make
+        self._require = require  # NoGroup: an exit status may be the handler's
         self._name = name
         self._stopped = threading.Event()
         self._burst = False
@@ -53,16 +53,17 @@ class WorkerProcesses:
 
     def run(self, signals: bool = True, burst: bool = False) -> None:
         """As Worker.run(). NoGroup where the group has been destroyed."""
+        self._refuse_held_clock()
         self._burst = burst
         in_main = signals and threading.current_thread() is threading.main_thread()
         with on_signals(self.stop) if in_main else nullcontext():
             try:
                 while not self._stopped.is_set():
-                    now = time.monotonic()
+                    now = clocks.elapsed()
                     for place in self._places:
                         status = place.ended(now)
-                        if status == _GONE:
-                            raise NoGroup("a worker's group, or its stream, is not there (any more)")
+                        if status:
+                            self._require()
                         place.is_done = place.is_done or (burst and status == 0)
                         if not place.pid and now >= place.due and not place.is_done:
                             self._begin(place, now)
@@ -73,8 +74,12 @@ class WorkerProcesses:
                 for pid in self.pids:
                     os.kill(pid, signal.SIGTERM)
                 for place in self._places:
-                    while place.pid and place.ended(time.monotonic()) is None:
-                        time.sleep(_LOOK / 5)
+                    while place.pid and place.ended(clocks.elapsed()) is None:
+                        clocks.sleep(_LOOK / 5)
+
+    def _refuse_held_clock(self) -> None:
+        if clocks.held is not None:
+            raise InvalidArgument("processes= within raxlog.testing.clock(), which they would not see; use threads=")
 
     def _begin(self, place: _Place, now: float) -> None:
         place.begun = now
@@ -87,17 +92,19 @@ class WorkerProcesses:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if self._stopped.is_set():  # a signal has come before that line
                 os._exit(0)
-            worker = self._make(b"%b-p%d-%d" % (self._name, place.number, os.getpid()))
+            worker = self._make(b"%b-p%d-%d" % (self._name, place.number, os.getpid()), is_child=True)
             worker.run(burst=self._burst, until=lambda: os.getppid() != parent)
             status = 0
         except NoGroup:
-            status = _GONE
+            pass  # which the parent raises
         except BaseException:
             traceback.print_exc()
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
+            try:
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(status)
 
 
 class _Place:
@@ -115,7 +122,7 @@ class _Place:
         if not self.pid or not (found := os.waitpid(self.pid, os.WNOHANG))[0]:
             return None
         status = os.waitstatus_to_exitcode(found[1])
-        _log.warning("worker process %d ended with status %d", self.pid, status)
+        report("raxlog.worker", "warning", "worker process %d ended with status %d", self.pid, status)
         self.pid = 0
         self.early = self.early + 1 if now - self.begun < EARLY else 0
         self.due = now + (_DELAY(self.early) if self.early else 0)

@@ -3,44 +3,88 @@
     n  27  name                  ->  [expires (ms since 1970), value]     a group's: its name, 0, the entry's ID (16)
     n  28  expires (8)  name     ->  []                                   the same, in the order in which they expire
 
+    value    msgpack [value, error]; of an entry that was given up also its letter's stream and ID (16), the reason, and
+             how often it was delivered
+
 Each that is put removes up to so many of those that have expired, so that they go as fast as they come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import msgpack
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.format import keys, records
 from ...storage.trees.rax import Rax, RaxTransaction
-from ..entries import header as headers
 from ..node.stream_id import IDLike, now_ms, parse_id
+from .texts import described, text_of
 
 _AT_ONCE = 10  # expired results that each new one removes
 
 
-class Result(NamedTuple):
-    """The return value of the handler for an entry or, if the entry was given up, the error."""
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of an entry in a group: the return value of the handler, or why there is none.
 
-    value: Any
+    ``status``   "ok"         the handler has returned ``value``
+                 "error"      it has been kept as a result that there is none, or the value cannot be kept: ``error``
+                 "dead"       the entry is a dead letter: ``error`` is that of the last try
+                 "not_kept"   the entry has been acknowledged, or passed over, and no result is kept (any more)
+                 "gone"       it is not in the stream any more, nor among the dead letters: deleted, trimmed, replayed
+                 "unknown"    the stream has never had an entry with that ID
+                 "timeout"    none of these yet
+    """
+
+    value: Any = None
     error: str | None = None
+    status: Literal["", "ok", "error", "dead", "not_kept", "gone", "unknown", "timeout"] = ""
+
+    def __post_init__(self) -> None:
+        if not self.status:
+            object.__setattr__(self, "status", "ok" if self.error is None else "error")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {"status": self.status, "value": self.value, "error": self.error}
 
     def packed(self) -> bytes:
-        """The result as bytes; a value that msgpack cannot hold is an error that says so."""
+        """The result as bytes; a value that msgpack cannot hold, or not read back, is an error that says so."""
         try:
             raw: bytes = msgpack.packb([self.value, self.error])
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            what = f"{type(error).__name__}: {self.value!r:.100} cannot be kept as a result: {error}"
-            raw = msgpack.packb([None, what.encode(errors="replace").decode()])
+            self.unpacked(raw)
+        except Exception as error:
+            value = text_of(lambda: f"{self.value!r:.100}")
+            raw = msgpack.packb([None, f"{value} cannot be kept as a result: {described(error)}"])
         return raw
 
     @classmethod
     def unpacked(cls, raw: bytes) -> Result:
         """The inverse of packed(), with lists for tuples."""
-        return cls(*msgpack.unpackb(raw, strict_map_key=False))
+        value, error, *_ = msgpack.unpackb(raw, strict_map_key=False)
+        return cls(value, error)
+
+
+class Given(NamedTuple):
+    """Why an entry was given up, and where its letter is."""
+
+    letters: bytes
+    letter: bytes
+    reason: str
+    deliveries: int
+
+    def packed(self, error: str) -> bytes:
+        """The value of the entry."""
+        raw: bytes = msgpack.packb([None, error, *self])
+        return raw
+
+    @classmethod
+    def unpacked(cls, raw: bytes) -> Given | None:
+        """Of an entry's value; None where it has a result."""
+        _, _, *given = msgpack.unpackb(raw, strict_map_key=False)
+        return cls(*given) if given else None
 
 
 def put(txn: WriteTransaction, number: int, name: bytes, value: bytes, ttl: int) -> None:
@@ -74,14 +118,10 @@ def get(txn: RaxTransaction, number: int, name: bytes) -> bytes | None:
 
 
 def name_of(group: bytes, sid: IDLike) -> bytes:
-    """The name of a group's result."""
-    return group + b"\0" + bytes(parse_id(sid))
-
-
-def result_moves(txn: RaxTransaction, stream: bytes, name: bytes) -> Hashable:
-    """A result to wait for: None until it is there. About 5 µs."""
-    number = headers.number_of(txn, stream)
-    return None if number is None else get(txn, number, name)
+    """The name of a group's result: with the name's hash where that is too long for a key."""
+    most = keys.MAX_INLINE_NAME
+    known = group if len(group) <= most else group[:most] + keys.sha256(group)
+    return known + b"\0" + bytes(parse_id(sid))
 
 
 def _age(expires: int, name: bytes) -> bytes:

@@ -20,30 +20,34 @@ machine) acknowledges, releases and buries nothing that another worker has by no
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
+import re
 import signal
 import threading
-import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from inspect import iscoroutinefunction
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any
 
+from ...storage import clocks, fork_hooks
 from ...storage.errors import InvalidArgument, LockTimeout, MalformedValue, NotOwner, RaxlogError, StoreFull
+from ...storage.notices import report
+from ...storage.threads import start
 from ...storage.wake.stop import Stop
 from ..entries.header import shown
-from ..node.arguments import Name, duration_ms, member_name, whole
+from ..node.arguments import Name, Text, duration_ms, member_name, stored_bytes, whole
 from ..node.entry import Entry
-from ..node.stream_id import StreamID
-from .outcome import Backoff, Discard, Retry, Snooze, TimeLimit, parsed_retry
+from ..node.stream_id import IDLike, StreamID
+from .outcome import Backoff, Discard, Retry, Snooze, TimeLimit, asked_delay, parsed_retry
 from .results import Result
+from .texts import described, text_of
 
 if TYPE_CHECKING:
     from ..group.dead_letters import DeadLetters
     from ..group.group import Group
+    from ..group.info import ConsumerInfo
 
 FLUSH = 0.05  # seconds for which a lane runs what it has read at once
 MOST = 100  # entries of a read
@@ -52,8 +56,9 @@ _AGAIN = 1.0  # seconds until a lane tries again what a full disk, or a lock, ha
 _GRACE = 1.0  # seconds that a handler has to end once its time is over
 _SHORTEST = 0.1  # seconds of a lease
 _NEVER = float("inf")
+_LEFT = 60.0  # seconds for which a consumer has not been seen whose worker has died
+_GENERATED = re.compile(rb".+(-\d+-[0-9a-f]{6}|-p\d+-\d+)(/\d+)?", re.DOTALL)  # names made here and by processes.py
 
-_log = logging.getLogger("raxlog.worker")
 
 
 class _Lane:
@@ -65,7 +70,7 @@ class _Lane:
         self.waiting: deque[Entry] = deque()
         self.running: Entry | None = None
         self.done: list[StreamID] = []  # not yet acknowledged
-        self.results: dict[StreamID, Result] = {}  # of these, not yet kept
+        self.results: dict[IDLike, Result] = {}  # of these, not yet kept
         self.lost: set[StreamID] = set()  # another worker has taken these over, or they have been given back
         self.begun = self.renewed = 0.0  # when the entry that runs was, and all that is held
         self.limited = False  # TimeLimit has been raised in the handler
@@ -82,15 +87,17 @@ class Worker:
     """Runs a function for each entry of a group. Made by Group.worker(), which explains the settings."""
 
     def __init__(self, group: Group, letters: DeadLetters, handler: Callable[..., object], shown: Callable[..., Any], *,
-                 name: Name | None, threads: int, lease: float, attempts: int, retry: object, timeout: float | None,
-                 drain: float, begin: Callable[[], Any] | None, result_ttl: float | None) -> None:
+                 name: Name | None, threads: int, lease: float, max_deliveries: int, retry: object,
+                 timeout: float | None, drain: float, begin: Callable[[], Any] | None, result_ttl: float | None,
+                 next_due: Callable[[], int | None], is_child: bool = False) -> None:
         if not callable(handler):
             raise InvalidArgument(f"handler={handler!r} must be a function of an entry")
         if is_async(handler):
             raise InvalidArgument(f"handler={handler!r} is async, which a thread cannot await. A group of raxlog.aio "
                                   "has a worker() for it, and the command `raxlog worker` runs it")
+        _require_arguments(handler, 1 if begin is None else 2)
         whole("threads", threads, 1, 1000)
-        whole("attempts", attempts, 1)
+        whole("max_deliveries", max_deliveries, 1)
         self._lease = duration_ms("lease", lease) / 1000
         self._timeout = None if timeout is None else duration_ms("timeout", timeout) / 1000
         self._drain = duration_ms("drain", drain) / 1000
@@ -99,26 +106,28 @@ class Worker:
             raise InvalidArgument(f"lease={lease!r} must be {_SHORTEST} seconds or more, timeout={timeout!r} not 0")
         self._group = group
         self._letters = letters
+        self._next_due = next_due  # of the group
         self._handler = handler
         self._begin = begin  # a transaction for each entry
         self._shown = shown
-        self._attempts = attempts
+        self._max_deliveries = max_deliveries
         self._retry = parsed_retry(Backoff() if retry is None else retry)
         usual = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}".encode()
         self.name = usual if name is None else member_name(name, "consumer")
-        self._lanes = [_Lane(self.name if threads == 1 else b"%b-%d" % (self.name, n)) for n in range(threads)]
+        self._is_named = name is not None and not is_child
+        self._lanes = [_Lane(member_name(one, "consumer")) for one in _lane_names(self.name, threads)]
         self._gone: list[_Lane] = []  # those whose handler did not end in time
         self._stop = Stop()
         self._active = threading.Event()  # there is something for the beat to look at
         self._ended = threading.Event()
         self._error: BaseException | None = None
-        self._pid = os.getpid()
+        self._forks = fork_hooks.count()
         self._burst = False
 
     @property
     def counts(self) -> dict[str, int]:
         """The number of entries by outcome: "done", "failed", "snoozed", "dead", and "lost" to another worker."""
-        return dict(sum((lane.counts for lane in (*self._lanes, *self._gone)), Counter()))
+        return dict(sum((Counter(lane.counts) for lane in (*self._lanes, *self._gone)), Counter()))
 
     def __repr__(self) -> str:
         counts = "".join(f", {many:,} {what}" for what, many in self.counts.items())
@@ -128,7 +137,7 @@ class Worker:
         """End the worker: no further entry is begun. May be called from any thread, and from signal handlers."""
         self._stop.set()
 
-    def run(self, signals: bool = True, burst: bool = False, until: Callable[[], bool] = lambda: False) -> None:
+    def run(self, *, signals: bool = True, burst: bool = False, until: Callable[[], bool] = lambda: False) -> None:
         """Work until stop() or, in the main thread and with ``signals``, until SIGTERM or Ctrl-C.
 
         With ``burst`` it also ends when there is nothing to read; entries that wait for a retry, or for the end of
@@ -139,34 +148,89 @@ class Worker:
         destroyed.
         """
         self._burst = burst
+        with self._beating(signals):
+            self._serve_all(until)
+
+    def drain(self, *, limit: int = 10_000, signals: bool = True,
+              until: Callable[[], bool] = lambda: False) -> dict[str, int]:
+        """Work until nothing is queued, deferred or waiting for a retry; the counts of this call. For tests.
+
+        Between rounds of run(burst=True) it waits for what falls due next; within raxlog.testing.clock() it moves the
+        clock there instead. What others hold, or a pause without an end, is left. RaxlogError once it has counted more
+        than ``limit``, as with a handler that snoozes, or appends to its own stream, for ever. It may be called again.
+        """
+        whole("limit", limit, 1)
+        self._burst = True
+        before, most = Counter(self.counts), sum(self.counts.values()) + limit
+        with self._beating(signals):
+            while not self._stop.is_set():
+                self._serve_all(lambda: until() or sum(self.counts.values()) > most)
+                if sum(self.counts.values()) > most:
+                    raise RaxlogError(f"drain() does not come to an end: {self.counts}. Does a handler snooze, or "
+                                      f"append to its own stream, for ever? If not, give a limit above {limit:,}")
+                due = self._next_due()
+                if self._stop.is_set() or until() or due is None:
+                    break
+                left = (due - clocks.now_ms()) / 1000
+                if left > 0 and clocks.held is not None:
+                    clocks.held.advance(left)
+                else:  # or it is due by now, and was not to be had
+                    self._ended.wait(min(max(left, FLUSH), _AGAIN))
+            asked = self._stop.is_set()
+        if not asked:
+            self._stop.clear()
+        self._ended.clear()
+        return dict(Counter(self.counts) - before)
+
+    @contextmanager
+    def _beating(self, signals: bool) -> Iterator[None]:
+        """Look after the lanes, and end them with the block; the error of one of them."""
         beat = threading.Thread(target=self._beat, name="raxlog worker: beat", daemon=True)
         in_main = signals and threading.current_thread() is threading.main_thread()
         with on_signals(self.stop) if in_main else nullcontext():
             try:
-                beat.start()
-                for lane in self._lanes:
-                    self._start(lane)
-                while not (self._stop.is_set() or until()) and (
-                        alive := [lane.thread for lane in self._lanes if lane.thread.is_alive()]):
-                    alive[0].join(0.2)  # which a signal's handler interrupts
+                self._forget([one.name for one in self._consumers() if is_left_behind(one, self._lease)])
+                start(beat)
+                yield
             finally:
                 self._stop.set()
-                self._end(time.monotonic() + self._drain)
+                self._end(clocks.elapsed() + self._drain)
                 self._ended.set()
                 self._active.set()
-                beat.join()
+                if beat.ident is not None:
+                    beat.join()
+                if not self._is_named:
+                    self._forget([lane.name for lane in (*self._lanes, *self._gone)])
         if self._error is not None:
             raise self._error
+
+    def _consumers(self) -> list[ConsumerInfo]:
+        with suppress(RaxlogError):  # the lanes raise it
+            return self._group.consumers()
+        return []
+
+    def _forget(self, names: Iterable[Text]) -> None:
+        """Delete consumers that hold nothing: a worker's own, of a name made here, and those of killed workers."""
+        for name in names:
+            with suppress(RaxlogError):  # it holds something, or cannot be deleted now: a later worker does
+                self._group.delete_consumer(name)
+
+    def _serve_all(self, until: Callable[[], bool]) -> None:
+        for lane in self._lanes:
+            self._start(lane)
+        while not (self._stop.is_set() or until()) and (
+                alive := [lane.thread for lane in self._lanes if lane.thread.is_alive()]):
+            alive[0].join(0.2)  # which a signal's handler interrupts
 
     def _start(self, lane: _Lane) -> None:
         name = f"raxlog worker: {lane.name.decode(errors='replace')}"
         lane.thread = threading.Thread(target=self._serve, args=(lane,), name=name, daemon=True)
-        lane.thread.start()
+        start(lane.thread)
 
     def _end(self, deadline: float) -> None:
         for lane in self._lanes:
             if lane.thread.ident is not None:
-                lane.thread.join(max(0.0, deadline - time.monotonic()))
+                lane.thread.join(max(0.0, deadline - clocks.elapsed()))
             if lane.thread.is_alive():
                 with lane.lock:
                     running = [] if lane.running is None else [lane.running]
@@ -183,18 +247,18 @@ class Worker:
                 batch = self._read(lane, count)
                 if not batch and self._burst:
                     break
-                began = time.monotonic()
+                began = clocks.elapsed()
                 with lane.lock:
                     lane.waiting.extend(batch)
-                    lane.renewed = began
+                    lane.renewed = clocks.monotonic()
                 self._active.set()
                 while (entry := self._next(lane)) is not None:
                     self._finish(lane, entry, self._call(lane, entry))
                     if lane in self._gone:
                         return
-                    if lane.waiting and time.monotonic() - began > FLUSH:
+                    if lane.waiting and clocks.elapsed() - began > FLUSH:
                         self._acknowledge(lane)
-                took = time.monotonic() - began
+                took = clocks.elapsed() - began
                 if took > FLUSH:
                     count = max(1, int(count * FLUSH / took))
                 elif len(batch) == count:
@@ -211,9 +275,9 @@ class Worker:
             try:
                 self._keep_results(lane)
                 batch = self._group.read(lane.name, count, ack=done, ack_owned=True, claim_idle=self._lease,
-                                         block=None if self._burst else 0, stop=self._stop)
+                                         timeout=0 if self._burst else None, stop=self._stop)
             except (StoreFull, LockTimeout) as error:
-                _log.warning("%s: %s; trying again", type(error).__name__, error)
+                report("raxlog.worker", "warning", "%s: %s; trying again", type(error).__name__, error)
                 if self._ended.wait(_AGAIN) or self._stop.is_set():
                     return []
             else:
@@ -226,7 +290,7 @@ class Worker:
         with lane.lock:
             if lane.waiting and not self._stop.is_set():
                 lane.running = lane.waiting.popleft()
-                lane.begun, lane.limited = time.monotonic(), False
+                lane.begun, lane.limited = clocks.monotonic(), False
                 return lane.running
             left = list(lane.waiting)
             lane.waiting.clear()
@@ -235,32 +299,36 @@ class Worker:
 
     def _call(self, lane: _Lane, entry: Entry) -> BaseException | None:
         """Run the handler, and see that no limit is raised in this thread any more; what the handler has raised."""
+        began = lane.begun
         try:
             raised = self._run(lane, entry)
         except TimeLimit as late:  # behind the handler's end
             raised = late
         while True:
             try:
-                if os.getpid() != self._pid:
+                if fork_hooks.count() != self._forks:
                     os._exit(0)  # a child that the handler has forked: the entry is its parent's
+                if type(raised) is TimeLimit and not raised.args:
+                    raised.args = (f"the handler ran for {clocks.monotonic() - began:.3g} s; timeout={self._timeout}",)
                 with lane.lock:
                     lane.begun = _NEVER
                 if lane.limited:  # one may be on its way; another comes in its place, and surely
                     _raise_in(threading.get_ident())
-                    time.sleep(_GRACE)
+                    clocks.sleep(_GRACE)
                 return raised
             except TimeLimit:
                 lane.limited = False
 
     def _run(self, lane: _Lane, entry: Entry) -> BaseException | None:
         try:
-            if entry.deliveries > self._attempts:
-                raise Exhausted(f"delivered {entry.deliveries} times, and no worker has come to its end")
+            if entry.deliveries > self._max_deliveries:
+                raise Exhausted(f"delivered {entry.deliveries} times, and no worker has come to its end, or has been "
+                                "able to write this letter")
             [shown] = self._shown([entry])
             if self._begin is None:
                 value = self._handler(shown)
                 if self._result_ttl is not None:
-                    lane.results[entry.id] = Result(value)
+                    lane.results[entry.id] = Result.unpacked(Result(value).packed())
             else:
                 with self._begin() as tx:
                     value = self._handler(shown, tx)
@@ -280,7 +348,7 @@ class Worker:
                 lane.counts["done"] += 1
                 lane.done += [entry.id] if self._begin is None else []
                 return
-            if entry.id in lane.lost or (isinstance(raised, NotOwner) and entry.id in raised.ids):
+            if entry.id in lane.lost:
                 lane.lost.discard(entry.id)
                 lane.counts["lost"] += 1
                 return
@@ -288,35 +356,48 @@ class Worker:
         self._fail(lane, entry, raised)
 
     def _fail(self, lane: _Lane, entry: Entry, raised: BaseException) -> None:
+        """Commit what becomes of an entry that is not done. Whatever prevents that, it stays pending, and no lane ends.
+
+        What concerns all entries, such as NoGroup, comes out of the lane's next read.
+        """
         try:
-            if isinstance(raised, Snooze):
-                self._group.nack(entry.id, mode="silent", delay=raised.seconds, consumer=lane.name)
-                lane.counts["snoozed"] += 1
-                return
-            error = f"{type(raised).__name__}: {raised}"
-            lane.counts["failed"] += 1
-            reason = next((name for kind, name in _REASONS.items() if isinstance(raised, kind)), "failed")
-            if reason == "failed" and entry.deliveries < self._attempts:
-                delay = raised.after if isinstance(raised, Retry) else None
-                delay = self._delay(entry.deliveries) if delay is None else delay
-                _log.info("%s failed, to be tried again in %.3g s: %s", entry.id, delay, error)
-                self._group.nack(entry.id, delay=delay, consumer=lane.name)
-            else:
-                _log.warning("%s goes to the dead letters, %s: %s", entry.id, reason, error)
-                if self._result_ttl is not None:
-                    self._group.keep_results({entry.id: Result(None, error)}, self._result_ttl)
-                self._letters.bury(lane.name, entry, reason, error, "".join(traceback.format_exception(raised)))
-                lane.counts["dead"] += 1
+            self._settle(lane, entry, raised, type(raised))
         except NotOwner:
             lane.counts["lost"] += 1
-        except (StoreFull, LockTimeout) as stuck:
-            _log.warning("%s stays pending until its lease ends: %s", entry.id, stuck)
+        except BaseException as error:
+            report("raxlog.worker", "warning", "%s stays pending until its lease ends, or it is released: %s", entry.id,
+                   described(error))
+            if not isinstance(error, StoreFull | LockTimeout):
+                self._commit(lambda: self._group.nack(entry.id, delay=Backoff()(entry.deliveries), consumer=lane.name))
+
+    def _settle(self, lane: _Lane, entry: Entry, raised: BaseException, kind: type[BaseException]) -> None:
+        """Release an entry, or bury it. Asks the kind, for an exception's own ``__class__`` may raise."""
+        if kind is NotOwner and entry.id in getattr(raised, "ids", ()):
+            raise raised
+        asked = asked_delay(raised) if issubclass(kind, Retry | Snooze) else None
+        if issubclass(kind, Snooze) and asked is not None:
+            self._group.nack(entry.id, mode="silent", delay=asked, consumer=lane.name)
+            lane.counts["snoozed"] += 1
+            return
+        error = described(raised)
+        lane.counts["failed"] += 1
+        reason = next((name for one, name in _REASONS.items() if issubclass(kind, one)), "failed")
+        if reason == "failed" and entry.deliveries < self._max_deliveries:
+            delay = self._delay(entry.deliveries) if asked is None else asked
+            report("raxlog.worker", "info", "%s failed, to be tried again in %.3g s: %s", entry.id, delay, error)
+            self._group.nack(entry.id, delay=delay, consumer=lane.name)
+        else:
+            report("raxlog.worker", "warning", "%s goes to the dead letters, %s: %s", entry.id, reason, error)
+            trace = text_of(lambda: "".join(traceback.format_exception(raised)))
+            self._letters.bury(lane.name, entry, reason, error, trace)
+            lane.counts["dead"] += 1
 
     def _delay(self, deliveries: int) -> float:
         try:
             return duration_ms("retry", self._retry(deliveries)) / 1000
-        except Exception:
-            _log.exception("retry, a function of the worker's user, has failed; the usual delay is taken")
+        except BaseException as error:
+            report("raxlog.worker", "error", "retry, a function of the worker's user, has failed; the usual delay is "
+                   "taken", error=error)
             return Backoff()(deliveries)
 
     def _acknowledge(self, lane: _Lane) -> None:
@@ -331,9 +412,19 @@ class Worker:
     def _keep_results(self, lane: _Lane) -> None:
         kept = dict(lane.results)
         if kept and self._result_ttl is not None:
-            self._group.keep_results(kept, self._result_ttl)
+            self._keep(kept, self._result_ttl)
             for sid in kept:
                 lane.results.pop(sid, None)
+
+    def _keep(self, results: dict[IDLike, Result], ttl: float) -> None:
+        """Keep results; of one for which the store has no room, that it has none. StoreFull where that does not fit."""
+        try:
+            self._group.keep_results(results, ttl)
+        except StoreFull as error:
+            for sid, one in results.items() if len(results) > 1 else ():
+                self._keep({sid: one}, ttl)
+            if len(results) == 1:
+                self._group.keep_results(dict.fromkeys(results, Result(error=described(error))), ttl)
 
     def _give_back(self, lane: _Lane, entries: list[Entry]) -> None:
         """Release entries that were not begun, or not ended; their delivery does not count."""
@@ -344,9 +435,9 @@ class Worker:
         """A call that may fail without a loss: what it would have changed is taken over when its lease ends."""
         try:
             call()
-        except RaxlogError as error:
+        except Exception as error:
             if not isinstance(error, NotOwner):
-                _log.warning("%s: %s", type(error).__name__, error)
+                report("raxlog.worker", "warning", "%s", described(error))
                 return False
         return True
 
@@ -360,10 +451,13 @@ class Worker:
             self._active.clear()
             while any(lane.held() for lane in self._lanes) and not self._ended.wait(period):
                 for lane in list(self._lanes):
-                    self._look_after(lane)
+                    try:
+                        self._look_after(lane)
+                    except BaseException as error:
+                        report("raxlog.worker", "error", "a worker's beat goes on, after an error", error=error)
 
     def _look_after(self, lane: _Lane) -> None:
-        now = time.monotonic()
+        now = clocks.monotonic()
         with lane.lock:
             ran = 0.0 if lane.running is None else now - lane.begun
             left = list(lane.waiting) if ran > _LONG else []
@@ -401,6 +495,30 @@ class Worker:
 def is_async(handler: object) -> bool:
     """Whether a handler returns a coroutine, which is to be awaited."""
     return iscoroutinefunction(handler) or iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+
+
+def _require_arguments(handler: Callable[..., object], many: int) -> None:
+    """InvalidArgument for a handler that cannot be called with so many arguments, as far as that can be known."""
+    try:
+        signature(handler).bind(*range(many))
+    except TypeError as error:
+        given = "entry" if many == 1 else "entry, tx"
+        raise InvalidArgument(f"handler={handler!r:.60} is called with ({given}): {error}") from None
+    except ValueError:
+        return  # written in C
+
+
+def is_left_behind(consumer: ConsumerInfo, lease: float) -> bool:
+    """Whether a consumer is that of a worker that died, with a name made here, and holds nothing."""
+    known = _GENERATED.fullmatch(stored_bytes(consumer.name, "name")) is not None
+    return known and not consumer.pending and consumer.idle > max(lease, _LEFT)
+
+
+def _lane_names(name: bytes, threads: int) -> list[bytes]:
+    """The consumers of a worker, which no worker of another name has: the last number behind a slash is a thread's."""
+    if threads == 1 and re.search(rb"/\d+$", name) is None:
+        return [name]
+    return [b"%b/%d" % (name, n) for n in range(threads)]
 
 
 class Exhausted(Exception):

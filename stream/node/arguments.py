@@ -37,7 +37,9 @@ def name_bytes(name: object) -> bytes:
 
 
 def member_name(name: object, role: str) -> bytes:
-    """A group's or consumer's name: any bytes, up to 64 KB."""
+    """A group's or consumer's name: any bytes, up to 64 KB. A number is a count in the wrong place."""
+    if isinstance(name, int | float):
+        raise InvalidName(f"a {role} name is str or bytes, not {type(name).__name__}")
     raw = stored_bytes(name, f"{role} name")
     if len(raw) > MAX_MEMBER_NAME:
         raise InvalidName(f"the {role} name {raw[:20]!r}… has {len(raw)} bytes; {MAX_MEMBER_NAME} are allowed")
@@ -62,7 +64,7 @@ def stored_bytes(name: object, what: str) -> bytes:
         return name
     if isinstance(name, str):
         try:
-            return name.encode()
+            return name.encode("utf-8", UNDECODABLE)  # what came out of a store of text goes in as it was
         except UnicodeEncodeError as error:
             raise InvalidName(f"the {what} {name!r:.60} cannot be stored: {error}") from None
     if isinstance(name, int | float) and not isinstance(name, bool):
@@ -92,6 +94,11 @@ def duration_ms(name: str, seconds: Any, negative: bool = False) -> int:
     if whole == 0 and seconds:
         return 1 if seconds > 0 else -1
     return whole
+
+
+def timeout_of(timeout: float | None) -> float:
+    """``timeout=`` in seconds: 0 for not at all, infinity for ever."""
+    return math.inf if timeout is None else duration_ms("timeout", timeout) / 1000
 
 
 def whole(name: str, value: Any, least: int, most: int | None = None, *, none: str | None = None) -> None:

@@ -320,7 +320,10 @@ def as_bytes(value: object, name: object, role: str) -> bytes:
             if type(value) is str:
                 text = value
                 return text.encode("utf-8")
-            return str.encode(value)
+        except UnicodeEncodeError:
+            pass
+        try:
+            return str.encode(value, "utf-8", UNDECODABLE)  # what came out of a store of text goes in as it was
         except UnicodeEncodeError as error:
             raise InvalidFields(f"the {role} of field {name!r:.80} is not UTF-8: {error}") from None
     if isinstance(value, bool):

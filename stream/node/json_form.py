@@ -22,7 +22,7 @@ def json_form(value: object) -> object:
     if isinstance(value, Entry):
         value = entry_form(value)
     elif hasattr(value, "__dataclass_fields__"):
-        value = vars(value)
+        value = {name: getattr(value, name) for name in value.__dataclass_fields__}
     if isinstance(value, dict):
         return {name: json_form(item) for name, item in value.items()}
     return [json_form(item) for item in value] if isinstance(value, list | tuple) else value

@@ -496,24 +496,14 @@ def get(lp: bytes, offset: int) -> bytes:
     return value_at(p, offset, element_size(p, offset, end))
 
 
-def get_int(lp: bytes, offset: int) -> int | None:
-    """The element at ``offset`` if it is stored as an integer, else None."""
-    end = check_frame(lp)
-    p = lp
-    element_size(p, offset, end)
-    return integer_at(p, offset) if is_integer(p[offset]) else None
+def validate(lp: bytes) -> int:
+    """How many elements an unchecked listpack has.
 
-
-def validate(lp: bytes, deep: bool = True) -> int:
-    """How many elements an unchecked listpack has: -1 if not ``deep``.
-
-    Checks the header and the end mark; ``deep`` walks every element and checks encoding,
+    Checks the header and the end mark, walks every element and checks encoding,
     bounds and backlen of each, and the count in the header. Integers that are not in their
     smallest encoding are allowed. Raises CorruptionError with the offset. O(bytes).
     """
     end = check_frame(lp)
-    if not deep:
-        return -1
     count = walk(lp, HEADER, end)
     if stated(lp) not in (count, UNKNOWN):
         damaged(f"states {stated(lp)} elements and has {count}", 4)

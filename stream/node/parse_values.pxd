@@ -58,7 +58,7 @@ cdef class Literal:
 
     cdef int long_decimal(self, bytes text, int precision, int scale) except -2
 
-    @cython.locals(word="unsigned long long", at="Py_ssize_t")
+    @cython.locals(word="unsigned long long", at="Py_ssize_t", b="unsigned char")
     cdef int read_boolean(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) noexcept
 
     @cython.locals(tens="int", ones="int")

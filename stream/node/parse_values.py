@@ -32,9 +32,9 @@ MOST_MS = TOP // 1000  # its microseconds are an int64
 
 _EXACTLY = Context(prec=200, rounding=ROUND_HALF_UP)
 _NAMED = {b"nan", b"inf", b"infinity"}
-# Truth values as big-endian numbers of their bytes, in lower case: 1 t true y yes, 0 f false n no.
-ONE, T, TRUE, Y, YES = 0x31, 0x74, 0x74727565, 0x79, 0x796573
-ZERO, F, FALSE, N, NO = 0x30, 0x66, 0x66616C7365, 0x6E, 0x6E6F
+# Truth values as big-endian numbers of a 1 and their bytes, in lower case: 1 t true y yes, 0 f false n no.
+ONE, T, TRUE, Y, YES = 0x131, 0x174, 0x174727565, 0x179, 0x1796573
+ZERO, F, FALSE, N, NO = 0x130, 0x166, 0x166616C7365, 0x16E, 0x16E6F
 
 
 class Literal:
@@ -262,7 +262,7 @@ class Literal:
             unscaled = int(number.quantize(Decimal(1).scaleb(-scale), context=_EXACTLY).scaleb(scale, context=_EXACTLY))
         except (InvalidOperation, ValueError):
             return BAD
-        if abs(unscaled) >= 10**precision:
+        if len(str(abs(unscaled))) > precision:  # 10**precision would be a C double here
             return BAD
         self.big = unscaled
         return GOOD
@@ -273,10 +273,11 @@ class Literal:
             return BAD
         if self.stop - self.start > 5:
             return BAD
-        word = 0
+        word = 1  # so that a zero byte counts
         at = self.start
         while at < self.stop:
-            word = word << 8 | p[at] | 0x20  # digits and small letters have this bit, capitals get it
+            b = p[at]
+            word = word << 8 | (b | 0x20 if 0x41 <= b <= 0x5A else b)  # capitals as small letters
             at += 1
         if word in (TRUE, ONE, T, YES, Y):
             self.number = 1

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import re
 import struct
-import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from operator import lt
 from typing import ClassVar, Final, NamedTuple, Self, SupportsIndex, TypeVar, overload
 
+from ...storage import clocks
 from ...storage.errors import InvalidStreamID
 
 MAX64: Final = (1 << 64) - 1
@@ -147,9 +147,7 @@ class StreamID(_Pair):
 IDLike = StreamID | str | bytes | int | datetime
 
 
-def now_ms() -> int:
-    """The wall clock in milliseconds: what IDs, delivery times and idle times are made of."""
-    return time.time_ns() // 1_000_000
+now_ms = clocks.now_ms  # what IDs, delivery times and idle times are made of
 
 
 def make_id(ms: int, seq: int) -> StreamID:

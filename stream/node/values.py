@@ -73,22 +73,32 @@ def encoded(given: Any, codec: str, model: Model | None) -> Iterator[tuple[Any, 
             f"under a codec an entry is a mapping of names to values, not {type(value).__name__}. For objects give the "
             "handle their type: store.stream(name, type=…). A list of pairs is stored as it is"
         )
-    pairs: list[tuple[str, object]] = []
+    pairs: list[tuple[str | bytes, object]] = []
     noted: list[str] = []
     for name, item in value.items():
         if not isinstance(name, str):
             raise InvalidFields(f"under a codec the names of fields are str; {name!r:.80} is {type(name).__name__}")
-        if isinstance(item, str) or codec == RAW:
+        if codec == RAW:
             pairs.append((name, item))
+        elif isinstance(item, str):
+            pairs.append((_text(name, name), _text(item, name)))
         elif codec == "str":
             raise InvalidFields(f"the value of field {name!r:.80} is {type(item).__name__}; the codec 'str' takes str")
         else:
             noted.append(name)
             if item is not None:
-                pairs.append((name, _dumped(item, codec, name)))
+                pairs.append((_text(name, name), _dumped(item, codec, name)))
     if codec in _CODERS:
         yield f"${codec}", _dumped(noted, "json", f"${codec}")
     yield from pairs
+
+
+def _text(given: str, name: str) -> bytes:
+    """Text as UTF-8, without surrogates: it could not be read back."""
+    try:
+        return str.encode(given)
+    except UnicodeEncodeError as error:
+        raise InvalidFields(f"field {name!r:.80} is not UTF-8: {error}") from None
 
 
 def _dumped(item: object, codec: str, name: str) -> bytes:

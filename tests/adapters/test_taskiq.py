@@ -193,7 +193,7 @@ def test_what_taskiq_never_acknowledges_comes_again_and_at_last_is_a_dead_letter
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)  # pytest keeps what is logged, with the message
-    broker = RaxlogBroker(path, lease=0.5, attempts=1)
+    broker = RaxlogBroker(path, lease=0.5, max_deliveries=1)
     ran: list[int] = []
 
     class Refuses(TaskiqMiddleware):
@@ -220,7 +220,7 @@ def test_what_taskiq_never_acknowledges_comes_again_and_at_last_is_a_dead_letter
                     await asyncio.sleep(0.05)
                 (letter,) = letters
                 assert (letter.reason, letter.deliveries) == ("exhausted", 2)
-                assert b'"args":[7]' in letter.entry.fields[b"data"].replace(b" ", b"")
+                assert '"args":[7]' in letter.entry.fields["data"].replace(" ", "")
             await until(lambda: left(path) == (0, 0))
 
     asyncio.run(main())
@@ -285,14 +285,17 @@ def long() -> None:
 
 
 @contextlib.contextmanager
-def workers(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def workers(folder: Path, *options: str, loop: str = "uvloop") -> Iterator[subprocess.Popen[bytes]]:
     """taskiq's own workers, ended as by Ctrl-C."""
+    code = "import sys, runpy; sys.modules['uvloop'] = None; runpy.run_module('taskiq', run_name='__main__')"
+    module = ["-m", "taskiq"] if loop == "uvloop" else ["-c", code]
     with open(folder / "log", "ab") as log:
-        worker = subprocess.Popen([sys.executable, "-m", "taskiq", "worker", "tasks:broker", *options], cwd=folder,
+        worker = subprocess.Popen([sys.executable, *module, "worker", "tasks:broker", *options], cwd=folder,
                                   stdout=log, stderr=log, start_new_session=True)
     try:
         yield worker
-        worker.send_signal(signal.SIGTERM)
+        if worker.poll() is None:
+            worker.send_signal(signal.SIGTERM)
         assert worker.wait(SOON) == 0
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -333,6 +336,59 @@ def test_the_tasks_of_a_worker_that_is_killed_are_done_by_others(tmp_path: Path)
     assert raxlog.check(tmp_path / "s.rax").ok
 
 
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_workers_that_are_idle_and_those_that_run_once_their_tasks_are_done(
+    tmp_path: Path, loop: str, number: signal.Signals
+) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS + """
+@broker.task
+async def slow() -> int:
+    note("slow")
+    await asyncio.sleep(1)
+    note("done")
+""")
+    log, ran = tmp_path / "log", tmp_path / "ran"
+    with workers(tmp_path, "--workers", "2", loop=loop) as worker:
+        asyncio.run(until(lambda: log.exists() and log.read_text().count("Listening started") == 2))
+        time.sleep(2.5)  # so that nothing is left to do
+        began = time.monotonic()
+        worker.send_signal(number)
+        assert worker.wait(SOON) == 0
+        assert time.monotonic() - began < 4  # taskiq itself looks every second
+    code = ("import asyncio, tasks\nasync def main():\n    await tasks.broker.startup()\n"
+            "    await tasks.slow.kiq()\n    await tasks.broker.shutdown()\nasyncio.run(main())\n")
+    with workers(tmp_path, "--workers", "1", loop=loop) as worker:
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+        asyncio.run(until(lambda: ran.exists() and "slow" in ran.read_text()))
+        worker.send_signal(number)
+        assert worker.wait(SOON) == 0
+    assert "done" in ran.read_text()
+    assert left(tmp_path / "s.rax") == (0, 0)
+
+
+def test_a_task_whose_letter_is_refused_holds_up_no_other(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broker = with_results(path, lease=0.5, max_deliveries=1)
+
+    @broker.task
+    async def add_one(value: int) -> int:
+        return value + 1
+
+    async def main() -> None:
+        await broker.startup()
+        with raxlog.open(path) as store:
+            store.stream("taskiq.workers.dead").append({"n": 1})  # which is no dead letter
+            await add_one.kiq(1)
+            group = store.stream("taskiq").group("workers")
+            (entry,) = group.read("gone")  # and is killed
+        async with receiving(broker):
+            await until(lambda: f"{entry.id} stays pending" in caplog.text)
+            assert (await (await add_one.kiq(2)).wait_result(0.01, SOON)).return_value == 3
+        assert left(path)[0] == 1
+
+    asyncio.run(main())
+
+
 def test_the_example_of_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     page = (DOCS / "taskiq.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
@@ -346,7 +402,7 @@ def test_the_example_of_the_page_runs_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_bad_input_is_refused(path: Path) -> None:
-    for wrong in ({"lease": 0.4}, {"lease": float("nan")}, {"attempts": 0}):
+    for wrong in ({"lease": 0.4}, {"lease": float("nan")}, {"max_deliveries": 0}):
         with pytest.raises(raxlog.InvalidArgument):
             RaxlogBroker(path, **wrong)
     with pytest.raises(raxlog.InvalidArgument):
@@ -363,3 +419,26 @@ def test_without_taskiq_the_extra_is_named() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "raxlog.NotInstalled: taskiq cannot be imported" in run.stderr
     assert "pip install 'raxlog[taskiq]'" in run.stderr
+
+
+def test_a_listener_at_rest_takes_out_what_is_gone_and_stays_at_rest(path: Path) -> None:
+    async def main() -> None:
+        broker = RaxlogBroker(path, lease=0.5)
+
+        @broker.task
+        async def task() -> None:
+            """Does nothing."""
+
+        with raxlog.open(path) as store:
+            async with receiving(broker):
+                group = store.stream("taskiq").group("workers")
+                store.stream("taskiq").append({"data": "x"})
+                group.read("died", 1)
+                store.stream("taskiq").trim(maxlen=0)
+                used, began = time.process_time(), time.monotonic()
+                await until(lambda: group.info().gone or group.info().pending == 0)
+                await asyncio.sleep(1)
+                assert time.process_time() - used < 0.3 + (time.monotonic() - began) / 5
+                assert group.pending().total == 0
+
+    asyncio.run(main())

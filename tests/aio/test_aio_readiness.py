@@ -80,7 +80,7 @@ def test_a_task_keeps_its_place_among_tasks_and_threads_also_when_its_read_finds
 
             def thread() -> None:
                 plain = store.plain.stream("jobs").group("g")
-                assert plain.read("thread", count=1, block=20)
+                assert plain.read("thread", count=1, timeout=20)
                 order.append("thread")
 
             tasks = []
@@ -123,5 +123,37 @@ def test_one_that_is_cancelled_takes_nothing_and_lets_the_next_look(path: Path) 
             assert got == [19]
             assert (await group.info()).pending == 0
             assert len(await group.read("w")) == 1
+
+    asyncio.run(main())
+
+
+def test_what_is_gone_is_no_reason_to_be_ready_and_a_task_that_reads_takes_it_out_and_stays_at_rest(path: Path) -> None:
+    async def main() -> None:
+        async with raxlog.aio.open(path) as store:
+            group = await store.stream("jobs").create_group("g", "0", create_stream=True)
+            plain = store.plain.stream("jobs").group("g")
+            for n in range(3):
+                await store.stream("jobs").append({"n": n})
+            first, second, third = [entry.id for entry in await group.read("died")]
+            await group.nack(first)
+            await store.stream("jobs").delete(first, second)
+            await asyncio.sleep(0.1)
+            used, started = time.process_time(), time.monotonic()
+            async with store.readiness({"jobs": ">"}, group="g", claim_idle=60, timeout=0.5) as ready:
+                assert not await ready()
+            async with store.readiness({"jobs": ">"}, group="g", claim_idle=60, timeout=20) as ready:
+                task = asyncio.create_task(ready())
+                await asyncio.sleep(0.1)
+                await group.nack(third)  # behind one that is gone, and falls due no earlier
+                assert await task
+            assert plain.pending().total == 3
+            assert [entry.id for entry in await group.read("c", claim_idle=60)] == [third]
+            await group.ack(third)
+            assert await group.read("c", timeout=1, claim_idle=0.05) == []
+            assert await store.read_group("g", "c", {"jobs": ">"}, timeout=1, claim_idle=0.05) == {}
+            took = time.monotonic() - started
+            assert 2.4 < took < 20
+            assert time.process_time() - used < 0.2 + took / 5
+            assert (plain.pending().total, plain.info().gone) == (0, 2)
 
     asyncio.run(main())

@@ -26,12 +26,12 @@ SOON = 10.0
 @asynccontextmanager
 async def group_of(path: Path, many: int) -> AsyncIterator[tuple[AsyncStore, AsyncGroup]]:
     fill(path, many)
-    async with raxlog.aio.open(path) as store:
+    async with raxlog.aio.open(path, encoding=None) as store:
         yield store, store.stream("jobs").group("mail")
 
 
 def fill(path: Path, many: int) -> None:
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         store.stream("jobs").create_group("mail", "0", create_stream=True)
         store.stream("jobs").extend({"n": n} for n in range(many))
 
@@ -48,9 +48,9 @@ def number(entry: raxlog.Entry) -> int:
 
 def left(path: Path) -> tuple[int, list[int]]:
     """What a group has still to deliver, and the deliveries of what is pending."""
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         group = store.stream("jobs").group("mail")
-        return group.lag, [one.deliveries for one in group.pending("-")]
+        return group.lag, [one.deliveries for one in group.pending_entries("-")]
 
 
 def no_thread_is_left() -> bool:
@@ -92,7 +92,7 @@ def test_coroutines_run_side_by_side_and_are_retried_given_up_or_snoozed(path: P
 
     async def program() -> None:
         async with group_of(path, 100) as (store, group):
-            worker = group.worker(handle, threads=10, attempts=2, retry=0.01, result_ttl=60)
+            worker = group.worker(handle, threads=10, max_deliveries=2, retry=0.01, result_ttl=60)
             ends = asyncio.create_task(worker.run())
             await until(lambda: sum(worker.counts.get(what, 0) for what in ("done", "dead")) == 100)
             worker.stop()
@@ -102,9 +102,9 @@ def test_coroutines_run_side_by_side_and_are_retried_given_up_or_snoozed(path: P
             assert Counter(letter.reason for letter in letters) == {"failed": 10, "discarded": 10}
             assert "in handle" in letters[0].traceback
             ids = [entry.id async for entry in store.stream("jobs")]
-            assert await group.wait_result(ids[7]) == (7, None)
-            assert await group.wait_result(ids[1], 1) == (None, "ValueError: no 1")
-            assert await group.wait_result("1-1", 0.01) is None
+            assert await group.wait_result(ids[7]) == raxlog.Result(7)
+            assert await group.wait_result(ids[1], 1) == raxlog.Result(None, "ValueError: no 1", "dead")
+            assert await group.wait_result("1-1") == raxlog.Result(status="gone")
             assert await group.dead_letters.get(letters[0].id) == letters[0]
             assert await group.dead_letters.replay(letters[0].id) == 1
             assert await group.dead_letters.purge(where=lambda letter: letter.reason == "failed") == 10
@@ -132,7 +132,7 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_has_failed(path: Path,
 
     async def program() -> None:
         async with group_of(path, 5) as (_, group):
-            worker = group.worker(handle, attempts=2, retry=0, timeout=0.1, drain=0)
+            worker = group.worker(handle, max_deliveries=2, retry=0, timeout=0.1, drain=0)
             ends = asyncio.create_task(worker.run())
             await until(lambda: worker.counts.get("dead") and worker.counts.get("done") == 4)
             worker.stop()
@@ -184,7 +184,7 @@ def test_a_worker_that_ends_lets_handlers_end_and_gives_back_what_does_not(path:
     asyncio.run(program())
     assert left(path) == (0, [0])
     assert no_thread_is_left()
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         assert len(store.stream("done")) == 1
 
 
@@ -199,7 +199,7 @@ def test_a_loop_that_ends_or_is_closed_gives_the_entries_back(path: Path, how: s
         await asyncio.sleep(SOON)
 
     async def begins() -> tuple[AsyncStore, asyncio.Task[None]]:
-        store = await raxlog.aio.open(path)
+        store = await raxlog.aio.open(path, encoding=None)
         task = asyncio.create_task(store.stream("jobs").group("mail").worker(handle, threads=threads).run())
         await until(lambda: begun == 3)
         return store, task
@@ -230,7 +230,7 @@ def test_ctrl_c_ends_a_program_s_worker_after_its_drain(path: Path) -> None:
         "    print('begun', flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "async def main():\n"
-        "    async with raxlog.aio.open(sys.argv[1]) as store:\n"
+        "    async with raxlog.aio.open(sys.argv[1], encoding=None) as store:\n"
         "        await store.stream('jobs').group('mail').worker(handle, drain=0.2).run()\n"
         "asyncio.run(main())\n"
     )
@@ -288,7 +288,7 @@ async def handle(entry):
         raise ValueError(n)
     os.write(out, b"%d\\n" % n)
 async def main():
-    async with raxlog.aio.open(sys.argv[1]) as store:
+    async with raxlog.aio.open(sys.argv[1], encoding=None) as store:
         await store.stream("jobs").group("mail").worker(handle, threads=4, lease=0.2, retry=0.01).run()
 out = os.open(sys.argv[1] + ".log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 asyncio.run(main())
@@ -302,7 +302,7 @@ def test_every_entry_is_run_to_its_end_whichever_programs_are_killed(path: Path)
     children: list[subprocess.Popen[bytes]] = []
     kills = 0
     try:
-        with raxlog.open(path) as store:
+        with raxlog.open(path, encoding=None) as store:
             group = store.stream("jobs").group("mail")
             deadline = time.monotonic() + 30
             while group.lag or group.pending().total:

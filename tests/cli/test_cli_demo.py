@@ -37,7 +37,7 @@ def test_the_demo_takes_a_file_and_ends_with_one_clear_line(tmp_path: Path) -> N
 
 
 def test_the_demo_would_notice_a_lost_a_changed_and_an_invented_entry(store: raxlog.Store) -> None:
-    events: list[Pairs] = [[(b"n", b"%d" % number)] for number in range(4)]
+    events: list[Pairs] = [[("n", str(number))] for number in range(4)]
     stream = store.stream(kill_rounds.TARGET)
     ids = stream.extend(events)
     assert kill_rounds.check_round(store, events, ids[:2], ids[2:]) == []

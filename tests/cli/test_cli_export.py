@@ -7,6 +7,7 @@ import os
 import pty
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -263,3 +264,61 @@ def test_an_export_of_a_store_on_a_read_only_medium_writes_nothing_there(sales: 
     assert data
     assert all(path.stat().st_mtime_ns == before[path] for path in data)
     shutil.rmtree(sales)
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "force"])
+@pytest.mark.parametrize("link", [False, True], ids=["itself", "by a link"])
+def test_a_fifo_or_a_device_is_refused_and_stays(raxlog_cli: Run, sales: str, force: list[str], link: bool) -> None:
+    os.mkfifo("fifo.csv")
+    places = ["fifo.csv"]
+    if os.geteuid() == 0:
+        os.mknod("null.csv", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+        places.append("null.csv")
+    for place in places:
+        before = os.lstat(place)
+        if link:
+            os.symlink(place, f"link-{place}")
+        name = f"link-{place}" if link else place
+        status, out, err = raxlog_cli("export", sales, "orders", name, "--columns", "item string", *force)
+        assert (status, out) == (2, "")
+        assert "is no regular file" in err
+        after = os.lstat(place)
+        assert (after.st_ino, after.st_mode, after.st_rdev) == (before.st_ino, before.st_mode, before.st_rdev)
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "force"])
+def test_a_link_to_itself_and_standard_output_are_refused_and_stay(
+    raxlog_cli: Run, sales: str, force: list[str],
+) -> None:
+    os.symlink("loop.csv", "loop.csv")
+    for place in ("loop.csv", "-"):
+        status, out, err = raxlog_cli(
+            "export", sales, "orders", place, "--columns", "item string", "--format", "csv", *force)
+        assert (status, out) == (2, "")
+        assert f"{place} is no regular file" in one_line(err)
+    assert os.readlink("loop.csv") == "loop.csv"
+    assert not os.path.lexists("-")
+
+
+def test_an_export_writes_over_no_file_of_the_store_and_says_where_it_cannot_write(
+    raxlog_cli: Run, sales: str,
+) -> None:
+    arguments = ("--columns", "item string", "--format", "csv", "--force")
+    data = next(Path(sales).glob("*/data.mdb"))
+    before = data.read_bytes()
+    os.symlink(data, "link.csv")
+    for place in (str(data), "link.csv", f"{sales}/new.csv"):
+        status, _, err = raxlog_cli("export", sales, "orders", place, *arguments)
+        assert (status, "in the store's folder" in one_line(err)) == (2, True)
+    assert data.read_bytes() == before
+    Path("file").write_text("")
+    status, _, err = raxlog_cli("export", sales, "orders", "file/a.csv", *arguments)
+    assert (status, "cannot be written" in one_line(err)) == (2, True)
+
+
+def test_a_link_goes_on_naming_the_file_that_is_replaced(raxlog_cli: Run, sales: str) -> None:
+    Path("real.csv").write_text("old")
+    os.symlink("real.csv", "link.csv")
+    assert raxlog_cli("export", sales, "orders", "link.csv", "--columns", "item string", "--force")[0] == 0
+    assert Path("link.csv").is_symlink()
+    assert Path("real.csv").read_text() != "old"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
 import io
 import json
+import lzma
 import os
 import pty
 import random
@@ -12,10 +15,14 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import raxlog
+import zstandard
 from cli_runs import CLI, Run, entries, one_line, output, process, running
 from raxlog.tools.cli.commands.entries import input_formats
 from raxlog.tools.cli.commands.entries.import_file import Awaited
@@ -60,7 +67,7 @@ def test_plain_lines_come_from_standard_input(tmp_path: Path) -> None:
 
 
 def test_what_range_prints_as_json_is_imported_byte_for_byte(raxlog_cli: Run, tmp_path: Path) -> None:
-    with raxlog.open("a.rax") as store:
+    with raxlog.open("a.rax", encoding=None) as store:
         store.stream("orders").append([(ODD, "x"), ("x", ODD), ("x", "")], id="1-1")
         store.stream("orders").append({"a": 'quo"te', "é": "\u2028"}, id="7-3")
     Path("dump").write_text(raxlog_cli("range", "a.rax", "orders", "--json")[1])
@@ -198,3 +205,53 @@ def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path: Path) -> None:
     assert "entries" in drawn
     assert "100%" in drawn
     assert done.stdout.startswith(b"3,000 entries from ")
+
+def parquet_of(text: bytes) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"line": text.splitlines()}), out)
+    return out.getvalue()
+
+
+def arrow_of(text: bytes) -> bytes:
+    table, out = pa.table({"line": text.splitlines()}), io.BytesIO()
+    with pa.ipc.new_file(out, table.schema) as file:
+        file.write_table(table)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(("name", "written", "kind"), [
+    ("a.csv", gzip.compress, "gzip"),
+    ("a.ndjson", zstandard.compress, "zstd"),
+    ("a.txt", lambda text: bz2.compress(text, 1), "bzip2"),
+    ("a", lzma.compress, "xz"),
+    ("a.csv", lambda text: text.decode().encode("utf-16"), "UTF-16"),
+    ("a.csv", lambda text: b"\xfe\xff" + text.decode().encode("utf-16-be"), "UTF-16"),
+    ("a.log", lambda text: text.decode().encode("utf-16-le"), "binary"),
+    ("a.txt", lambda text: text.decode().encode("utf-32"), "UTF-32"),
+    ("a.parquet", parquet_of, "Parquet"),
+    ("a.arrow", arrow_of, "Arrow"),
+    ("a", lambda text: "日本語\n".encode("utf-16-le"), "binary"),
+    ("a.csv", lambda text: "é,à\n1,2\n".encode("latin-1") + b"\0" * 9, "binary"),
+    ("a", lambda text: b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + text, "binary"),
+    ("a", lambda text: b"\x7fELF\x02\x01\x01\0\0\0" + text, "binary"),
+], ids=["gzip", "zstd", "bzip2", "xz", "utf-16", "utf-16-be", "utf-16 bare", "utf-32", "parquet", "arrow",
+        "utf-16 of one plane", "zero bytes in a later line", "png", "elf"])
+def test_what_is_no_text_is_named_and_nothing_is_imported(
+    raxlog_cli: Run, name: str, written: Callable[[bytes], bytes], kind: str
+) -> None:
+    Path(name).write_bytes(written(b"item,qty\nbook,2\npen,1\n"))
+    status, out, err = raxlog_cli("import", "s.rax", "orders", name)
+    assert (status, out, Path("s.rax").exists()) == (2, "", False)
+    assert f"{name} is {kind}, not text" in err
+    assert "nothing has been imported" in err
+    status, out, _ = raxlog_cli("import", "s.rax", "orders", name, "--skip-bad")
+    assert (status, out, Path("s.rax").exists()) == (2, "", False)
+    piped = process("import", "s.rax", "orders", stdin=Path(name).read_bytes())
+    assert (piped.returncode, piped.stdout, Path("s.rax").exists()) == (2, b"", False)
+    assert f"standard input is {kind}, not text".encode() in piped.stderr
+
+
+def test_lines_with_zero_bytes_are_entries_where_the_format_is_given(raxlog_cli: Run) -> None:
+    Path("a.log").write_bytes(b"one\0two\nthree\n")
+    assert raxlog_cli("import", "s.rax", "orders", "a.log", "--format", "lines")[0] == 0
+    assert [pairs for _, pairs in entries("s.rax")] == [[(b"line", b"one\0two")], [(b"line", b"three")]]

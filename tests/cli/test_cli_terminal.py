@@ -163,7 +163,7 @@ def test_completion_knows_commands_options_choices_and_streams(
     assert found("range", "--reverse", orders, "") == ["orders"]
     assert found("dlq", "re") == ["replay"]
     with raxlog.open(orders) as store:
-        store.stream("orders").create_group("billing")
+        store.stream("orders").create_group("billing", "$")
     assert found("lag", orders, "orders", "") == found("dlq", "list", orders, "orders", "") == ["billing"]
     assert found("dlq", "list", "--reason", "f") == ["failed"]
     assert found("lag", orders, "missing", "") == found("lag", "missing.rax", "orders", "") == []

@@ -25,7 +25,7 @@ def billing(orders: str) -> str:
     """The store of 'orders', with a group 'billing' that has delivered 1-1 to 'a', and one filtered by subject."""
     with raxlog.open(orders) as store:
         store.stream("orders").create_group("billing", "0").read("a", count=1)
-        store.stream("orders").create_group("eu", subjects="orders.eu")
+        store.stream("orders").create_group("eu", "$", subjects="orders.eu")
     return orders
 
 
@@ -70,9 +70,9 @@ def test_every_command_is_found_when_two_of_its_letters_are_swapped(raxlog_cli: 
     (("configure", "orders", "--node-max-bytes", "9" * 14), "--node-max-bytes 9"),
     (("configure", "orders", "--idempotence-window", "9" * 14), "--idempotence-window 9"),
     (("claim", "orders", "billing", "a", "1-1", "--min-idle", "1e40"), "--min-idle"),
-    (("claim", "orders", "billing", "a", "1-1", "--retrycount", "9" * 30), "--retrycount 9"),
+    (("claim", "orders", "billing", "a", "1-1", "--deliveries", "9" * 30), "--deliveries 9"),
     (("nack", "orders", "billing", "1-1", "--delay", "1e40"), "--delay"),
-    (("read", "orders=$", "--block", "1e40"), "--block"),
+    (("read", "orders=$", "--timeout", "1e40"), "--timeout"),
     (("plan", "orders", "--start", "x"), "--start 'x'"),
     (("plan", "orders", "--end", "x"), "--end 'x'"),
     (("range", "order"), "did you mean 'orders'? 'raxlog streams' lists them"),

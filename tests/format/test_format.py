@@ -221,7 +221,7 @@ def test_whatever_is_done_to_a_stream_both_readers_agree(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[Any, ...]], limits: str
 ) -> None:
     path = tmp_path_factory.mktemp("any") / "store.rax"
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         stream = store.stream("s", **LIMITS[limits])
         ids: list[raxlog.StreamID] = []
         for what, *how in operations:
@@ -243,7 +243,7 @@ def test_whatever_is_done_to_a_stream_both_readers_agree(
 @pytest.fixture
 def closed(tmp_path: Path) -> dict[bytes, bytes]:
     """All keys and values of a small store of several nodes."""
-    with raxlog.open(tmp_path / "closed.rax", node_max_entries=10) as store:
+    with raxlog.open(tmp_path / "closed.rax", node_max_entries=10, encoding=None) as store:
         ids = store.stream("s").extend({"n": n} for n in range(100))
         store.stream("s").delete(*ids[25:65])
     return raw_records(tmp_path / "closed.rax")
@@ -252,7 +252,7 @@ def closed(tmp_path: Path) -> dict[bytes, bytes]:
 def test_the_second_reader_notices_every_flipped_bit(closed: dict[bytes, bytes]) -> None:
     second_reader.understand(closed)
     for key, value in closed.items():
-        for at in range(len(value) if key != second_reader.REGION else 0):
+        for at in range(len(value)):
             bad = value[:at] + bytes([value[at] ^ 1 << at % 8]) + value[at + 1 :]
             with pytest.raises(second_reader.Wrong):
                 second_reader.understand({**closed, key: bad})
@@ -293,7 +293,7 @@ def hex_after(text: str, label: str) -> bytes:
 
 def test_the_examples_of_the_page_are_what_raxlog_writes(tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    with raxlog.open(tmp_path / "example.rax") as store:
+    with raxlog.open(tmp_path / "example.rax", encoding=None) as store:
         stream = store.stream("orders")
         stream.append({"name": "bob", "age": 7}, id="1000-5")
         stream.append({"x": 300}, id="1003-1")

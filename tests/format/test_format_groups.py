@@ -24,6 +24,7 @@ import second_reader
 import second_reader_groups as reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from moments import moment
 from raw_records import raw_records, resealed
 from raxlog.stream import stream as stream_module
 from raxlog.stream.group import deliver as group_read_module
@@ -109,7 +110,7 @@ def assert_same_group(
     assert [
         (p.id, p.consumer, None if p.consumer is None else (now - p.time) / 1000, p.count)
         for p in group.pel.values()
-    ] == [(tuple(p.id), p.consumer, p.idle, p.deliveries) for p in ours.pending("-")]
+    ] == [(tuple(p.id), p.consumer, p.idle, p.deliveries) for p in ours.pending_entries("-")]
 
 
 def filled(store: raxlog.Store, entries: int = 400) -> tuple[raxlog.Group, list[raxlog.StreamID]]:
@@ -170,7 +171,7 @@ def test_claims_and_consumers_that_go_move_what_the_indexes_say(
     store.stream("orders").delete(*ids[10:30])
     for number in range(60):
         clock.now += 13
-        group.claim("w2", ids[number * 5], ids[(number * 37) % 300], retrycount=number, force=True)
+        group.claim("w2", ids[number * 5], ids[(number * 37) % 300], deliveries=number, force=True)
     assert_same(store, clock)
     group.autoclaim("w3", min_idle=0.5, count=40)
     group.read("w4", count=25, claim_idle=0.2)
@@ -193,7 +194,7 @@ def test_released_entries_are_handed_out_in_the_order_that_lies_on_disk(
     group.nack(*ids[100:104], delay=5)
     group.nack(*ids[0:4], ids[2], delay=2)
     group.nack(*ids[300:303], force=True, mode="silent")
-    group.nack(ids[60], retrycount=9)
+    group.nack(ids[60], deliveries=9)
     order = assert_same(store, clock).groups[b"orders"][b"billing"].released
     assert len(order) == 10 + 4 + 4 + 3 + 1
     clock.now += 10_000
@@ -217,7 +218,7 @@ def test_deletion_policies_and_destroyed_groups_leave_nothing_behind(
     read = assert_same(store, clock)
     assert min(read.groups[b"orders"][b"audit"].pel) > tuple(ids[50])
     other.destroy()
-    store.stream("orders").create_group("audit")
+    store.stream("orders").create_group("audit", "$")
     assert assert_same(store, clock).groups[b"orders"][b"audit"].number == 3
     kinds = {key[8] for key in raw_records(store.path.with_name(store.path.name + ".copy"))}
     assert 0x03 not in kinds
@@ -313,7 +314,7 @@ def apply(group: raxlog.Group, stream: raxlog.Stream, ids: list[raxlog.StreamID]
 
 def test_deferred_entries_lie_in_the_order_in_which_they_are_due(store: raxlog.Store, clock: Clock) -> None:
     stream = store.stream("orders")
-    made = [stream.defer([("n", n), ("n", b"\xff")], at=NOW * 2 + at) for n, at in enumerate((9, 3, 5, 3))]
+    made = [stream.defer([("n", n), ("n", b"\xff")], at=moment(NOW * 2 + at)) for n, at in enumerate((9, 3, 5, 3))]
     assert [int(one.pairs[0][1]) for one in assert_same(store, clock).deferred[b"orders"]] == [1, 3, 2, 0]
     stream.configure(schema={"n": "string"})
     made[1].cancel()
@@ -329,7 +330,7 @@ def test_whatever_a_group_goes_through_both_readers_agree(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[Any, ...]]
 ) -> None:
     path = tmp_path_factory.mktemp("any") / "store.rax"
-    with standing_clock() as clock, raxlog.open(path, durability="relaxed") as store:
+    with standing_clock() as clock, raxlog.open(path, durability="relaxed", encoding=None) as store:
         group, ids = filled(store, 150)
         for what, *how in operations:
             clock.now += 10
@@ -349,7 +350,7 @@ def test_whatever_a_group_goes_through_both_readers_agree(
 @pytest.fixture
 def closed(tmp_path: Path, clock: Clock) -> dict[bytes, bytes]:
     """All keys and values of a small store with every kind of record in it."""
-    with raxlog.open(tmp_path / "closed.rax") as store:
+    with raxlog.open(tmp_path / "closed.rax", encoding=None) as store:
         group, ids = filled(store, 200)
         group.read("w1", count=120)
         group.read("w2", count=30)
@@ -357,7 +358,7 @@ def closed(tmp_path: Path, clock: Clock) -> dict[bytes, bytes]:
         store.state["k"] = b"v"
         store.stream("orders").append({"a": 1}, producer="p", idempotent_id="i")
         for at in (2, 1, 2):
-            store.stream("orders").defer({"a": at, "b": 2}, at=NOW * 2 + at)
+            store.stream("orders").defer({"a": at, "b": 2}, at=moment(NOW * 2 + at))
         group.keep_results({ids[0]: raxlog.Result([1, "ü"]), ids[1]: raxlog.Result(None, "failed")}, 1000)
     return raw_records(tmp_path / "closed.rax")
 
@@ -448,13 +449,13 @@ def examples(text: str, label: str) -> list[bytes]:
 def test_the_examples_of_the_page_are_what_raxlog_writes(tmp_path: Path, clock: Clock) -> None:
     page = PAGE.read_text(encoding="utf-8")
     path = tmp_path / "example.rax"
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         stream = store.stream("orders")
         stream.append({"name": "bob", "age": 7}, id="1000-5")
         stream.append({"x": 300}, id="1003-1")
         stream.create_group("billing", start="0").read("w1")
     read = raw_records(path)
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         store.stream("orders").group("billing").nack("1003-1", delay=30)
     released = raw_records(path)
     ((key,), (as_read, as_released)) = examples(page, "bucket key"), examples(page, "bucket value")

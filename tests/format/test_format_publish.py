@@ -81,7 +81,7 @@ def test_after_kills_at_any_moment_all_rows_agree(tmp_path: Path) -> None:
             while True:
                 client.subscribe(*rng.choices(["a", "b", "c\0d", "e" * 600], k=2))
                 client.psubscribe(*rng.choices(["a*", "*b", "*", "c*e"], k=2))
-                live, durable = mine.subscribe("x.*"), mine.subscribe("x.>", durable=f"d{rng.randrange(3)}")
+                live, durable = mine.subscribe("x.*"), mine.subscribe_durable("x.>", durable=f"d{rng.randrange(3)}")
                 mine.publish("x.y", {"n": 1})
                 mine.channels.publish("a", "m")
                 client.unsubscribe()
@@ -110,7 +110,7 @@ def test_after_kills_at_any_moment_all_rows_agree(tmp_path: Path) -> None:
     (0x1D, 0, "should be"), (0x1D, 1, "should be"), (0x02, 0, "is durable"),
 ])
 def test_a_row_that_is_missing_is_told_of(store: raxlog.Store, kind: int, place: int, told: str) -> None:
-    with store.subscribe("a"), store.channels.psubscribe("x*"), store.subscribe("a", durable="d"):
+    with store.subscribe("a"), store.channels.psubscribe("x*"), store.subscribe_durable("a", durable="d"):
         store.publish("a", {"n": 1})
         store.publish("a", {"n": 2})
         key = bytes(8) + bytes([kind]) + sorted(rows(store, kind))[place]

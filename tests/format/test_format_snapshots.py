@@ -22,7 +22,7 @@ CHUNK = 8_388_608
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A full snapshot, an increment on it, shards, and a store restored from the increment."""
     place = tmp_path_factory.mktemp("formats")
-    with raxlog.open(place / "store.rax") as store:
+    with raxlog.open(place / "store.rax", encoding=None) as store:
         fill(store, 900)
         store.snapshot(place / "full")
         store.stream("orders").append({"n": 1})
@@ -130,9 +130,9 @@ def test_shards_hold_the_nodes_of_their_range(place: Path) -> None:
                 row += 24 + length
                 seen += 1
         assert seen == shard["nodes"]
-    with raxlog.open(place / "second full", readonly=True) as store:
+    with raxlog.open(place / "second full", readonly=True, encoding=None) as store:
         assert {name: list(store.stream(name).range()) for name in store.streams()} == entries
-        pending = store.stream("orders").group("billing").pending(count=1000)
+        pending = store.stream("orders").group("billing").pending_entries(count=1000)
     number = next(stream["number"] for stream in made["streams"] if stream["name"] == "orders")
     rows = list(msgpack.Unpacker(unpacked_stream(place / "shards" / str(number) / "pending")))
     assert [(group, (ms, seq), who, count) for group, ms, seq, who, _, count in rows] == [
@@ -145,7 +145,7 @@ def unpacked_stream(file: Path) -> Any:
 
 
 def test_points_are_the_ids_of_every_so_many_entries(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "store.rax") as store:
+    with raxlog.open(tmp_path / "store.rax", encoding=None) as store:
         orders = store.stream("orders")
         orders.extend([{"n": n} for n in range(5500)])
         orders.delete(*[entry.id for entry in orders.range(count=900)][::2])

@@ -45,10 +45,10 @@ def test_a_group_reads_its_subjects_and_the_rest_is_neither_delivered_nor_pendin
 
 
 def test_the_filter_outlives_the_process(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax") as store:
+    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
         store.bind(">", "s")
         store.stream("s").create_group("g", "0", create_stream=True, subjects=["a.*", b"b"])
-    with raxlog.open(tmp_path / "s.rax") as store:
+    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
         for n, subject in enumerate(("a.x", "b", "c", "a", "a.y")):
             store.publish(subject, {"n": n})
         group = store.stream("s").group("g")
@@ -57,16 +57,16 @@ def test_the_filter_outlives_the_process(tmp_path: Path) -> None:
 
 
 def test_a_group_that_waits_is_not_woken_for_what_is_not_its_own(store: raxlog.Store, orders: raxlog.Stream) -> None:
-    group = orders.create_group("eu", create_stream=True, subjects="orders.eu")
+    group = orders.create_group("eu", "$", create_stream=True, subjects="orders.eu")
     got: list[raxlog.Entry] = []
-    thread = threading.Thread(target=lambda: got.extend(group.read("w", block=10)))
+    thread = threading.Thread(target=lambda: got.extend(group.read("w", timeout=10)))
     thread.start()
     for n in range(5):
         store.publish("orders.us", {"n": n})
     store.publish("orders.eu", {"n": 7})
     thread.join(10)
     assert numbers(got) == [7]
-    assert group.read("w", block=0.05) == []
+    assert group.read("w", timeout=0.05) == []
 
 
 def test_a_long_backlog_of_others_is_passed_over_in_steps(
@@ -117,13 +117,13 @@ def test_what_is_read_by_filters_is_what_a_scan_finds(store: raxlog.Store) -> No
 @pytest.mark.parametrize("subjects", ["a..b", "a.>.b", "", [], [None], 7, ["a"] * 65])
 def test_a_filter_that_is_no_pattern_is_refused(orders: raxlog.Stream, subjects: Any) -> None:
     with pytest.raises(raxlog.InvalidArgument):
-        orders.create_group("g", create_stream=True, subjects=subjects)
+        orders.create_group("g", "$", create_stream=True, subjects=subjects)
     assert not orders.exists()
 
 
 def test_a_group_that_is_there_keeps_its_filter(orders: raxlog.Stream) -> None:
-    orders.create_group("g", create_stream=True, subjects="a")
-    assert orders.create_group("g", exist_ok=True).subjects == [b"a"]
-    assert orders.create_group("g", exist_ok=True, subjects=["a"]).subjects == [b"a"]
+    orders.create_group("g", "$", create_stream=True, subjects="a")
+    assert orders.create_group("g", "$", exist_ok=True).subjects == [b"a"]
+    assert orders.create_group("g", "$", exist_ok=True, subjects=["a"]).subjects == [b"a"]
     with pytest.raises(raxlog.GroupExists, match="filtered"):
-        orders.create_group("g", exist_ok=True, subjects="b")
+        orders.create_group("g", "$", exist_ok=True, subjects="b")

@@ -39,15 +39,15 @@ Use = Callable[[raxlog.Store], Any]
     b"\xff" * 65_536,
 ], ids=lambda name: f"{name[:4]!r} of {len(name)}")  # fmt: skip
 def test_a_group_and_a_consumer_may_have_any_bytes_for_a_name(tmp_path: Path, name: bytes) -> None:
-    with raxlog.open(tmp_path / "s.rax") as store:
+    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
         sid = store.stream("s").append({"n": 1})
         group = store.stream("s").create_group(name, "0")
         assert [entry.id for entry in group.read(name)] == [sid]
         with pytest.raises(GroupExists):
-            store.stream("s").create_group(name)
+            store.stream("s").create_group(name, "$")
         with pytest.raises(ConsumerBusy):
             group.delete_consumer(name)
-    with raxlog.open(tmp_path / "s.rax") as store:
+    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
         group = store.stream("s").group(name)
         assert [info.name for info in store.stream("s").groups()] == [name]
         assert [row.name for row in group.consumers()] == [name]
@@ -70,18 +70,19 @@ def test_names_that_begin_alike_are_not_the_same(store: raxlog.Store) -> None:
 
 
 @pytest.mark.parametrize("wrong", [
-    None, True, ["g"], ("g",), {"g": 1}, object(), 1j, b"x" * 65_537, "é" * 32_769, "\ud800", 10**5000, -(10**4400),
+    None, True, ["g"], ("g",), {"g": 1}, object(), 1j, b"x" * 65_537, "é" * 32_769, "\ud800", 10**5000, -(10**4400), 7,
+    1.5,
 ], ids=lambda wrong: repr(wrong)[:12] if not isinstance(wrong, int) else "int")  # fmt: skip
 @pytest.mark.parametrize("use", [
     lambda store, wrong: store.stream("s").group(wrong),
-    lambda store, wrong: store.stream("s").create_group(wrong),
+    lambda store, wrong: store.stream("s").create_group(wrong, "$"),
     lambda store, wrong: g(store).read(wrong),
     lambda store, wrong: g(store).claim(wrong, "2-0"),
     lambda store, wrong: g(store).autoclaim(wrong),
     lambda store, wrong: g(store).create_consumer(wrong),
     lambda store, wrong: g(store).delete_consumer(wrong),
     lambda store, wrong: g(store).delete_consumer("c", to=[] if wrong is None else wrong),  # None: no heir
-    lambda store, wrong: g(store).pending("-", consumer=[] if wrong is None else wrong),  # None: anybody's
+    lambda store, wrong: g(store).pending_entries("-", consumer=[] if wrong is None else wrong),  # None: anybody's
     lambda store, wrong: store.read_group(wrong, "c", {"s": ">"}),
     lambda store, wrong: store.read_group("g", wrong, {"s": ">"}),
 ])  # fmt: skip
@@ -150,8 +151,8 @@ def test_special_ids_are_taken_only_where_they_mean_something(queue: raxlog.Stor
 
 @pytest.mark.parametrize("use", [
     lambda store, wrong: g(store).read("new", count=wrong),
-    lambda store, wrong: g(store).nack("2-0", retrycount=wrong),
-    lambda store, wrong: g(store).claim("new", "2-0", retrycount=wrong),
+    lambda store, wrong: g(store).nack("2-0", deliveries=wrong),
+    lambda store, wrong: g(store).claim("new", "2-0", deliveries=wrong),
     lambda store, wrong: g(store).autoclaim("new", count=wrong),
     lambda store, wrong: store.read({"s": "0"}, count=wrong),
     lambda store, wrong: store.read({"s": "0"}, total=wrong),
@@ -169,14 +170,14 @@ def test_a_count_is_a_whole_number_and_not_negative(queue: raxlog.Store, use: An
 
 
 @pytest.mark.parametrize("use", [
-    lambda store: g(store).nack("2-0", retrycount=1 << 63),
-    lambda store: g(store).nack("2-0", retrycount=HUGE),
-    lambda store: g(store).claim("new", "2-0", retrycount=1 << 63),
+    lambda store: g(store).nack("2-0", deliveries=1 << 63),
+    lambda store: g(store).nack("2-0", deliveries=HUGE),
+    lambda store: g(store).claim("new", "2-0", deliveries=1 << 63),
     lambda store: store.stream("s").set_id("9-0", entries_added=HUGE),
     lambda store: store.stream("s").configure(idempotence_cap=HUGE),
     lambda store: g(store).set_id("0", entries_read=-2),
     lambda store: g(store).set_id("0", entries_read="1"),
-    lambda store: store.stream("s").create_group("new", entries_read=1.0),
+    lambda store: store.stream("s").create_group("new", "$", entries_read=1.0),
     lambda store: store.read_group("g", "new", {"s": ">"}, count=2, total=1),
 ])  # fmt: skip
 def test_a_number_that_cannot_be_stored_is_refused(queue: raxlog.Store, use: Use) -> None:
@@ -193,15 +194,15 @@ def test_a_huge_count_means_all(store: raxlog.Store) -> None:
     assert len(group.read("c", count=HUGE, ids="0")) == 5
     assert len(group.autoclaim("d", count=HUGE)[1]) == 5
     assert len(group.read("c", count=HUGE, claim_idle=0.0)) == 5
-    assert len(group.pending("-", "+", HUGE)) == 5
+    assert len(group.pending_entries("-", "+", HUGE)) == 5
 
 
 @pytest.mark.parametrize("use", [
-    lambda store, wrong: g(store).read("new", block=wrong),
+    lambda store, wrong: g(store).read("new", timeout=wrong),
     lambda store, wrong: g(store).read("new", claim_idle=wrong),
     lambda store, wrong: g(store).nack("2-0", delay=wrong),
-    lambda store, wrong: store.read({"s": "$"}, block=wrong),
-    lambda store, wrong: store.read_group("g", "new", {"s": ">"}, block=wrong),
+    lambda store, wrong: store.read({"s": "$"}, timeout=wrong),
+    lambda store, wrong: store.read_group("g", "new", {"s": ">"}, timeout=wrong),
     lambda store, wrong: store.read_group("g", "new", {"s": ">"}, claim_idle=wrong),
 ])  # fmt: skip
 @pytest.mark.parametrize("wrong", [
@@ -220,7 +221,7 @@ def test_an_idle_time_is_a_number_that_can_be_counted(queue: raxlog.Store, name:
     with pytest.raises(InvalidArgument):
         g(queue).claim("new", "2-0", **{name: wrong})
     if name == "min_idle":
-        for use in (lambda: g(queue).autoclaim("new", wrong), lambda: g(queue).pending("-", min_idle=wrong)):
+        for use in (lambda: g(queue).autoclaim("new", wrong), lambda: g(queue).pending_entries("-", min_idle=wrong)):
             with pytest.raises(InvalidArgument):
                 use()
 
@@ -231,9 +232,9 @@ def test_negative_idle_times_are_none_and_future_ones_now(store: raxlog.Store) -
     group.read("c")
     for options in ({"idle": -5}, {"time": time.time() + 1000}, {"time": -3}, {"min_idle": -1e9}, {"idle": 9e12}):
         assert len(group.claim("d", "1-0", **options)) == 1
-        assert group.pending("-")[0].idle < 5
+        assert group.pending_entries("-")[0].idle < 5
     assert group.claim("d", "1-0", idle=100.0)
-    assert 100 <= group.pending("-")[0].idle < 105
+    assert 100 <= group.pending_entries("-")[0].idle < 105
 
 
 @pytest.mark.parametrize("use", [
@@ -275,9 +276,9 @@ def test_what_makes_no_sense_is_refused(queue: raxlog.Store, use: Use) -> None:
 
 
 @pytest.mark.parametrize("use", [
-    lambda group: group.read("c"), lambda group: group.read("c", ids="0"), lambda group: group.read("c", block=0),
+    lambda group: group.read("c"), lambda group: group.read("c", ids="0"), lambda group: group.read("c", timeout=None),
     lambda group: group.claim("c", "1-0"), lambda group: group.autoclaim("c"), lambda group: group.nack("1-0"),
-    lambda group: group.pending(), lambda group: group.pending("-"), lambda group: group.consumers(),
+    lambda group: group.pending(), lambda group: group.pending_entries("-"), lambda group: group.consumers(),
     lambda group: group.info(), lambda group: group.lag, lambda group: group.last_delivered_id,
     lambda group: group.set_id("0"), lambda group: group.create_consumer("c"), lambda group: group.delete_consumer("c"),
 ])  # fmt: skip
@@ -296,7 +297,7 @@ def test_what_is_not_pending_is_acknowledged_in_vain(queue: raxlog.Store) -> Non
     assert g(queue).ack("1-0", "5-0", "99-0") == 0
     assert g(queue).ack() == 0
     with pytest.raises(NoStream):
-        queue.stream("t").create_group("g")
+        queue.stream("t").create_group("g", create_stream=False)
     with pytest.raises(NoStream):
         queue.stream("t").groups()
 

@@ -1,4 +1,4 @@
-"""info(full=True) is of one state; Redis' own lag; who is new; streams named twice; seen-times at once."""
+"""full_info() is of one state; Redis' own lag; who is new; streams named twice; seen-times at once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_entries_figures_and_groups_are_of_one_state_beside_a_writer(store: raxl
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        while (full := stream.info(full=True, count=None)).stream.length < 60:
+        while (full := stream.full_info(count=None)).stream.length < 60:
             figures = full.stream
             assert figures.length == len(full.entries) == figures.entries_added == len(full.groups) + 1
             assert figures.groups == len(full.groups)
@@ -81,9 +81,9 @@ def test_the_lag_of_redis_stands_beside_the_exact_one(store: raxlog.Store, newer
                 stream.group(name).read("w", count)
                 client.xreadgroup(name, "w", {"q": ">"}, count)
         if client.exists("q"):
-            theirs = {group["name"]: group["lag"] for group in client.xinfo_groups("q")}
+            theirs = {group["name"].decode(): group["lag"] for group in client.xinfo_groups("q")}
             assert {group.name: group.redis_lag for group in stream.groups()} == theirs, step
-            assert {group.name: group.redis_lag for group in stream.info(full=True).groups} == theirs
+            assert {group.name: group.redis_lag for group in stream.full_info().groups} == theirs
             unknown += list(theirs.values()).count(None)
     print(unknown, "times unknown")
 
@@ -93,21 +93,21 @@ def test_a_call_says_whether_it_created_the_consumer(store: raxlog.Store) -> Non
         store.stream(name).create_group("g", "0", create_stream=True)
     group = store.stream("a").group("g")
     assert [group.read("w").consumer_created for _ in range(2)] == [True, False]
-    assert [group.read("x", block=0.01).consumer_created for _ in range(2)] == [True, False]
+    assert [group.read("x", timeout=0.01).consumer_created for _ in range(2)] == [True, False]
     store.stream("a").extend([{"n": n} for n in range(3)])
     both = store.read_group("g", "w", {"a": ">", "b": ">"})
     assert (len(both["a"]), both.consumers_created) == (3, ["b"])
     assert store.read_group("g", "w", {"a": "0"}).consumers_created == []
     sid = both["a"][0].id
     assert [group.claim("y", sid).consumer_created for _ in range(2)] == [True, False]
-    assert [group.claim("z", sid, justid=True).consumer_created for _ in range(2)] == [True, False]
+    assert [group.claim_ids("z", sid).consumer_created for _ in range(2)] == [True, False]
     assert [group.autoclaim("u")[1].consumer_created for _ in range(2)] == [True, False]
-    assert [group.autoclaim("v", justid=True)[1].consumer_created for _ in range(2)] == [True, False]
+    assert [group.autoclaim_ids("v")[1].consumer_created for _ in range(2)] == [True, False]
     with store.transaction() as tx:
         assert tx.group("b", "g").read("t").consumer_created
 
     def waits() -> None:
-        got.append(group.read("late", block=20))
+        got.append(group.read("late", timeout=20))
 
     got: list[Any] = []
     thread = threading.Thread(target=waits)
@@ -190,7 +190,7 @@ def test_two_reads_half_a_second_apart_are_seen_as_such_at_once(path: Path) -> N
                     before = time.time()
                     await read()
                     after = time.time()
-                    seen.append(max(one.seen for one in store.plain.stream("q").info(full=True).groups[0].consumers))
+                    seen.append(max(one.seen for one in store.plain.stream("q").full_info().groups[0].consumers))
                     assert before - 0.002 <= seen[-1] <= after
                     assert min(one.idle for one in plain.consumers()) < 0.3
                     await asyncio.sleep(0.5)

@@ -48,7 +48,7 @@ with counted():
 def test_an_autoclaim_of_ids_decodes_nothing(tmp_path: Path) -> None:
     calls = calls_of(PENDING + f"""
 with counted():
-    assert group.autoclaim("b", count={ROWS}, justid=True)[1] == ids
+    assert group.autoclaim_ids("b", count={ROWS})[1] == ids
 """, tmp_path)
     assert calls["decode.take"] == 0
 
@@ -68,7 +68,7 @@ gone = ids[100:200] + ids[2100:2200]
 stream.delete(*gone)
 group.create_consumer("b")
 with counted():
-    cursor, claimed, missing = group.autoclaim("b", min_idle={min_idle}, count={count}, justid=True)
+    cursor, claimed, missing = group.autoclaim_ids("b", min_idle={min_idle}, count={count})
 assert missing == [sid for sid in gone if {min_idle} or sid < ids[{count} - 1]]
 expected = [] if {min_idle} else [sid for sid in ids[:{count}] if sid not in gone]
 assert claimed == expected, (len(claimed), len(expected))
@@ -85,7 +85,7 @@ stream.extend([{"n": n} for n in range(3000)])
 group = stream.create_group("g", "0")
 group.read("a")
 with counted(), store.transaction() as tx:
-    assert len(tx.group("s", "g").autoclaim("b", count=3000, justid=True)[1]) == 3000
+    assert len(tx.group("s", "g").autoclaim_ids("b", count=3000)[1]) == 3000
 """, tmp_path)
     assert calls["store_files.StoreFiles.acquire"] == 1
 

@@ -28,21 +28,21 @@ def test_the_status_shows_what_waits_what_is_stuck_and_what_was_given_up(store: 
     time.sleep(0.02)
     found = store.status()
     by_name = {one.name: one for one in found.streams}
-    stream = by_name[b"orders"]
+    stream = by_name["orders"]
     assert (stream.length, stream.added, stream.deferred, stream.nodes) == (10, 10, 1, 1)
     assert stream.next_due is not None
     assert stream.next_due > time.time() + 50
     [group] = stream.groups
-    assert (group.name, group.lag, group.pending, group.released, group.dead_letters) == (b"mail", 6, 4, 1, 1)
+    assert (group.name, group.lag, group.pending, group.released, group.dead_letters) == ("mail", 6, 4, 1, 1)
     assert group.oldest_idle >= 0.02
     assert group.paused_until is not None
-    assert [(one.name, one.pending) for one in group.consumers] == [(b"a", 2), (b"b", 1)]
+    assert [(one.name, one.pending) for one in group.consumers] == [("a", 2), ("b", 1)]
     assert again.deliveries == 2
     assert group.last_delivered == orders.select(3)
     assert 0.02 <= group.waiting < 10
     assert all(0.02 <= one.idle < 10 for one in group.consumers)
     assert found.versions["version"] == raxlog.__version__
-    assert json.loads(json.dumps(found.as_dict(), default=repr))["path"] == str(store.path)
+    assert json.loads(json.dumps(found.to_dict(), default=repr))["path"] == str(store.path)
 
 
 def test_the_status_shows_subscriptions_files_and_rates(store: raxlog.Store) -> None:
@@ -58,9 +58,9 @@ def test_the_status_shows_subscriptions_files_and_rates(store: raxlog.Store) -> 
     assert after.file_bytes > 0
     assert after.free_bytes > 0
     assert after.last_commit >= before.last_commit
-    assert after.rates(before) == {b"orders": 0}  # a new stream has no earlier figure
+    assert after.rates(before) == {"orders": 0}  # a new stream has no earlier figure
     store.publish("orders.new", {"n": 2})
-    assert store.status().rates(after)[b"orders"] > 0
+    assert store.status().rates(after)["orders"] > 0
 
 
 def test_a_status_is_one_state_while_a_writer_commits(store: raxlog.Store) -> None:

@@ -23,18 +23,21 @@ import raxlog
 from flipped_stores import problems_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from moments import moment
 from raw_records import changed_copy, flipped, records_of, resealed
 from raxlog.storage.format import keys
 
 HOUR = 3_600_000
 DEFER = """
 import sys, time
+from datetime import UTC, datetime
 import raxlog
-with raxlog.open(sys.argv[1]) as store:
+with raxlog.open(sys.argv[1], encoding=None) as store:
     for n in range(int(sys.argv[2])):
         due = time.time_ns() // 1_000_000 + 150
-        store.stream("jobs").defer({"due": due}, at=due)
-        time.sleep(0.08)
+        store.stream("jobs").defer({"due": due}, at=datetime.fromtimestamp(due / 1000, UTC))
+        time.sleep(max(0, due / 1000 - time.time()))
+        print(time.time_ns() // 1_000_000 - due)  # how late this machine wakes what sleeps until then
 """
 
 
@@ -57,29 +60,30 @@ def jobs(store):
 @pytest.mark.parametrize("how", ["group", "read", "follow"])
 def test_a_reader_that_waits_in_another_process_has_an_entry_within_50_ms_of_its_time(store, jobs, how):
     jobs.append({"n": 0})
-    group = jobs.create_group("workers")
+    group = jobs.create_group("workers", "$")
     late = []
-    with subprocess.Popen([sys.executable, "-c", DEFER, str(store.path), "4"]) as other:
+    with subprocess.Popen([sys.executable, "-c", DEFER, str(store.path), "4"], stdout=subprocess.PIPE) as other:
         follower = jobs.follow(timeout=20)
         while len(late) < 4:
             after = jobs.last_id
             if how == "group":
-                entries = group.read("w", block=20, noack=True)
+                entries = group.read("w", timeout=20, noack=True)
             elif how == "read":
-                entries = store.read({"jobs": after}, block=20).get("jobs", [])
+                entries = store.read({"jobs": after}, timeout=20).get("jobs", [])
             else:
                 entries = [next(follower)]
             late += [now() - int(entry.fields[b"due"]) for entry in entries]
+        sleeper = max(map(int, other.communicate()[0].split()))
     assert other.returncode == 0
     assert min(late) >= 0
-    assert sorted(late)[len(late) // 2] < 50  # the median: beside other tests a process may wait for a processor
+    assert sorted(late)[len(late) // 2] < 50 + sleeper, (late, sleeper)  # beside others a process waits for a processor
     assert not list(jobs.deferred())
 
 
 def test_what_is_due_comes_in_order_of_its_time_with_an_append_or_a_read_of_a_group(jobs):
     soon = now() + 60
     for n, at in enumerate([soon + 20, soon, soon + HOUR, soon + 10, soon]):
-        jobs.defer({"n": n}, at=at)
+        jobs.defer({"n": n}, at=moment(at))
     group = jobs.create_group("workers", "0")
     assert group.read("w") == []
     time.sleep(0.1)
@@ -87,7 +91,7 @@ def test_what_is_due_comes_in_order_of_its_time_with_an_append_or_a_read_of_a_gr
     jobs.append({"n": 9})
     assert numbers(jobs) == [9, 1, 4, 3, 0]
     assert numbers(group.read("w")) == [9, 1, 4, 3, 0]
-    jobs.defer({"n": 5}, at=1_000_000)
+    jobs.defer({"n": 5}, at=moment(1_000_000))
     jobs.defer({"n": 6}, delay=0)  # in the past, and now: at once
     assert numbers(jobs.range(reverse=True, count=2)) == [6, 5]
     jobs.defer({"n": 7}, delay=0.001)
@@ -97,11 +101,11 @@ def test_what_is_due_comes_in_order_of_its_time_with_an_append_or_a_read_of_a_gr
 
 
 def test_the_nearer_of_two_entries_wakes_a_reader_that_sleeps_for_the_other(store, jobs):
-    jobs.create_group("workers", create_stream=True)
+    jobs.create_group("workers", "$", create_stream=True)
     far = jobs.defer({"n": 0}, delay=20)
     began = time.monotonic()
     threading.Timer(0.05, lambda: jobs.defer({"n": 1}, delay=0.1)).start()
-    assert numbers(store.read_group("workers", "w", {"jobs": ">"}, block=20)["jobs"]) == [1]
+    assert numbers(store.read_group("workers", "w", {"jobs": ">"}, timeout=20)["jobs"]) == [1]
     assert time.monotonic() - began < 5
     assert far.cancel()
 
@@ -113,18 +117,18 @@ def test_a_worker_runs_an_entry_at_its_time(jobs):
         ran.append(now() - int(entry.fields[b"due"]))
         worker.stop()
 
-    worker = jobs.create_group("workers", create_stream=True).worker(handler)
+    worker = jobs.create_group("workers", "$", create_stream=True).worker(handler)
     due = now() + 300
-    jobs.defer({"due": due}, at=due)
+    jobs.defer({"due": due}, at=moment(due))
     worker.run()
     assert 0 <= ran[0] < 1_000
 
 
 def test_a_reader_that_waits_for_nothing_but_a_far_entry_sleeps(jobs):
     jobs.defer({"n": 0}, delay=3600)
-    jobs.create_group("workers")
+    jobs.create_group("workers", "$")
     used = time.process_time()
-    assert jobs.group("workers").read("w", block=0.4) == []
+    assert jobs.group("workers").read("w", timeout=0.4) == []
     assert list(jobs.follow(timeout=0.4)) == []
     assert time.process_time() - used < 0.1
 
@@ -133,7 +137,7 @@ def test_more_than_a_commit_takes_come_all_and_in_order(store, jobs):
     at = now() + 300
     with store.transaction() as tx:
         for n in range(2_500):
-            tx.stream("jobs").defer({"n": n}, at=at + n // 500)
+            tx.stream("jobs").defer({"n": n}, at=moment(at + n // 500))
     assert numbers(islice(jobs.follow(timeout=20), 2_500)) == list(range(2_500))
     assert jobs.info().deferred == 0
 
@@ -172,13 +176,13 @@ def test_a_deferred_entry_says_what_it_is(tmp_path):
         )
         info = store.stream("jobs").info()
         assert (info.deferred, info.next_due, info.length) == (1, made.due.timestamp(), 0)
-        assert info.as_dict()["deferred"] == 1
+        assert info.to_dict()["deferred"] == 1
 
 
 def test_the_list_goes_in_order_of_time_and_follows_what_changes(jobs):
     chance = random.Random(7)
     dues = [now() + HOUR + chance.randrange(10_000) for _ in range(2_300)]
-    made = [jobs.defer({"n": n}, at=due) for n, due in enumerate(dues[:300])]
+    made = [jobs.defer({"n": n}, at=moment(due)) for n, due in enumerate(dues[:300])]
     assert numbers(jobs.deferred()) == sorted(range(300), key=lambda n: dues[n])
     walk = jobs.deferred()
     next(walk)
@@ -256,7 +260,7 @@ def test_a_stream_without_ids_left_keeps_what_is_deferred_and_can_be_read(jobs):
     jobs.set_id(raxlog.StreamID.MAX - 2)
     time.sleep(0.02)
     assert numbers(jobs.group("workers").read("w")) == [0, 1]
-    assert jobs.group("workers").read("w", block=0.05) == []
+    assert jobs.group("workers").read("w", timeout=0.05) == []
     assert list(jobs.follow(timeout=0.05)) == []
     assert numbers(jobs.deferred()) == [2]
     with pytest.raises(raxlog.StreamExhausted):
@@ -267,9 +271,9 @@ def test_a_store_open_for_reading_releases_nothing_and_its_readers_still_end(sto
     jobs.defer({"n": 1}, delay=0.01)
     store.close()
     time.sleep(0.02)
-    with raxlog.open(store.path, readonly=True) as reading:
+    with raxlog.open(store.path, readonly=True, encoding=None) as reading:
         assert list(reading.stream("jobs").follow("0", timeout=0.05)) == []
-        assert reading.read({"jobs": "0"}, block=0.05) == {}
+        assert reading.read({"jobs": "0"}, timeout=0.05) == {}
         assert len(list(reading.stream("jobs").deferred())) == 1
         with pytest.raises(raxlog.ReadOnlyStore):
             reading.stream("jobs").defer({"n": 1}, delay=1)
@@ -293,12 +297,12 @@ def test_a_reader_goes_on_while_another_writer_holds_the_store(store, jobs):
     assert numbers(store.read({"jobs": "0"})["jobs"]) == [1]
     assert time.monotonic() - began < 5
     threading.Timer(0.2, end.set).start()
-    assert numbers(store.read({"jobs": jobs.last_id}, block=20)["jobs"]) == [2]
+    assert numbers(store.read({"jobs": jobs.last_id}, timeout=20)["jobs"]) == [2]
     writer.join()
 
 
 def test_with_buffered_appends_readers_release_and_every_id_stays_final(tmp_path):
-    with raxlog.open(tmp_path / "b.rax", durability="buffered") as store:
+    with raxlog.open(tmp_path / "b.rax", durability="buffered", encoding=None) as store:
         jobs = store.stream("jobs")
         made = []
         for n in range(60):
@@ -320,11 +324,11 @@ def test_with_buffered_appends_readers_release_and_every_id_stays_final(tmp_path
 @pytest.fixture
 def closed(tmp_path):
     """A store with five entries deferred, the first two due."""
-    with raxlog.open(tmp_path / "closed.rax") as store:
+    with raxlog.open(tmp_path / "closed.rax", encoding=None) as store:
         jobs = store.stream("jobs")
         jobs.append({"n": 9})
         for n in range(5):
-            jobs.defer({"n": n}, at=now() + (20 if n < 2 else HOUR))
+            jobs.defer({"n": n}, at=moment(now() + (20 if n < 2 else HOUR)))
     time.sleep(0.03)
     return tmp_path / "closed.rax"
 
@@ -353,7 +357,7 @@ def test_check_finds_all_that_is_wrong_with_deferred_entries(closed, tmp_path, k
 def test_a_damaged_record_is_never_read_as_an_entry_and_salvage_keeps_the_others(closed, tmp_path):
     (key, value), *_ = records_of(closed, 1, keys.DEFERRED)
     copy = changed_copy(closed, tmp_path / "bad.rax", {key: flipped(value, 12, 1)})
-    with raxlog.open(copy) as store:
+    with raxlog.open(copy, encoding=None) as store:
         with pytest.raises(raxlog.CorruptionError):
             list(store.stream("jobs").deferred())
         with pytest.raises(raxlog.CorruptionError):
@@ -363,21 +367,21 @@ def test_a_damaged_record_is_never_read_as_an_entry_and_salvage_keeps_the_others
     assert report.streams["jobs"]["deferred"] == 4
     assert list(map(str, report.lost)) == ["1 deferred entries, stream 'jobs'"]
     assert raxlog.check(tmp_path / "new.rax").problems == []
-    with raxlog.open(tmp_path / "new.rax") as store:
+    with raxlog.open(tmp_path / "new.rax", encoding=None) as store:
         assert len(list(store.stream("jobs").deferred())) == 4
         store.stream("jobs").append({"n": 8})
         assert len(store.stream("jobs")) == 3
 
 
 def test_a_snapshot_and_a_compaction_keep_them_and_deleting_the_stream_removes_them(closed, tmp_path):
-    with raxlog.open(closed) as store:
+    with raxlog.open(closed, encoding=None) as store:
         store.snapshot(tmp_path / "full")
         raxlog.restore(tmp_path / "full", tmp_path / "restored.rax")
         store.compact()
         store.stream("jobs").trim(maxlen=0)
         listed = [(one.token, one.fields) for one in store.stream("jobs").deferred()]
         assert len(listed) == 5
-        with raxlog.open(tmp_path / "restored.rax") as copy:
+        with raxlog.open(tmp_path / "restored.rax", encoding=None) as copy:
             assert [(one.token, one.fields) for one in copy.stream("jobs").deferred()] == listed
             assert copy.rename_stream("jobs", "other")
             assert copy.stream("other").cancel_deferred(listed[0][0])
@@ -406,13 +410,13 @@ def test_whatever_is_called_each_entry_is_deferred_in_the_stream_or_cancelled(tm
     path = tmp_path_factory.mktemp("any") / "store.rax"
     due: dict[int, int] = {}  # entry -> its time, while it is deferred
     released: list[int] = []
-    store = raxlog.open(path, durability="relaxed")
+    store = raxlog.open(path, durability="relaxed", encoding=None)
     store.stream("jobs").create_group("workers", "0", create_stream=True)
     for n, (call, how) in enumerate(calls):
         jobs, began = store.stream("jobs"), now()
         if call == "defer":
             due[n] = began + how
-            jobs.defer({"n": n}, at=due[n])
+            jobs.defer({"n": n}, at=moment(due[n]))
         elif call == "cancel" and due:
             wanted = sorted(due)[how % len(due)]
             (token,) = [one.token for one in jobs.deferred() if int(one.fields[b"n"]) == wanted]
@@ -430,7 +434,7 @@ def test_whatever_is_called_each_entry_is_deferred_in_the_stream_or_cancelled(tm
             time.sleep(how / 1000)
         elif call == "reopen":
             store.close()
-            store = raxlog.open(path, durability="relaxed")
+            store = raxlog.open(path, durability="relaxed", encoding=None)
         elif call == "undone":
             with suppress(KeyboardInterrupt), store.transaction() as tx:
                 tx.stream("jobs").defer({"n": n}, delay=max(how, 0))
@@ -476,12 +480,13 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 """
 READ = """
 import sys, time
+from datetime import UTC, datetime
 import raxlog
-with raxlog.open(sys.argv[1]) as store:
+with raxlog.open(sys.argv[1], encoding=None) as store:
     group = store.stream("jobs").group("workers")
     print("ready", flush=True)
     while True:
-        for entry in group.read("w", block=30):
+        for entry in group.read("w", timeout=30):
             print(int(entry.fields[b"n"]), flush=True)
 """
 
@@ -496,7 +501,7 @@ def test_a_clock_that_is_set_by_an_hour_loses_repeats_and_forgets_nothing(store,
         with clock.open("r+b") as file:
             file.write(struct.pack("<q", seconds))
 
-    jobs.create_group("workers", create_stream=True)
+    jobs.create_group("workers", "$", create_stream=True)
     environment = {**os.environ, "LD_PRELOAD": str(library), "CLOCK_FILE": str(clock)}
     with subprocess.Popen([sys.executable, "-c", READ, str(store.path)], env=environment, stdout=subprocess.PIPE,
                           text=True) as reader:

@@ -33,7 +33,7 @@ def work(path: Path, log: Path, seed: int, early: bool) -> None:
     def note(*what: object) -> None:
         os.write(out, ("\n" + " ".join(map(str, what)) + "\n").encode())
 
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         jobs = store.stream("jobs")
         group = jobs.group("workers")
         for n in range(1 << 30):
@@ -56,7 +56,7 @@ def work(path: Path, log: Path, seed: int, early: bool) -> None:
             elif act < 0.7:
                 jobs.append({"name": ""})
             else:
-                for entry in group.read("w", count=50, block=0.01, noack=True):
+                for entry in group.read("w", count=50, timeout=0.01, noack=True):
                     note("read", entry.id)
 
 
@@ -64,7 +64,7 @@ def storm(folder: Path, seed: int, seconds: float, early: bool = False) -> None:
     """Run three of them and kill one after the other; then compare the logs with the stream."""
     chance = random.Random(seed)
     path = folder / "store.rax"
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         store.stream("jobs").create_group("workers", "0", create_stream=True)
     logs: list[Path] = []
 
@@ -114,7 +114,7 @@ def compare(path: Path, logs: list[Path]) -> None:
             if what in ("cancel", "cancelled", "late"):
                 last = set(names) if what == "cancel" else set()
         unsure |= last
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         jobs = store.stream("jobs")
         time.sleep(0.31)
         while list(jobs.deferred()):

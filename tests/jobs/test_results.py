@@ -24,7 +24,7 @@ def group(store: raxlog.Store) -> raxlog.Group:
 
 
 def handle(entry: raxlog.Entry, tx: Any = None) -> object:
-    n = int(entry.fields[b"n"])
+    n = int(entry.fields["n"])
     if n == 3:
         raise ValueError("no three")
     if n == 4:
@@ -41,18 +41,17 @@ def test_what_handlers_return_is_found_by_the_entry_s_id(
     store: raxlog.Store, group: raxlog.Group, options: dict[str, Any]
 ) -> None:
     ids = store.stream("jobs").extend([{"n": n} for n in range(200)])
-    assert group.wait_result(ids[0], 0) is None
-    group.worker(handle, result_ttl=60, attempts=1, **options).run(burst=True)
+    assert group.wait_result(ids[0], 0) == Result(status="timeout")
+    group.worker(handle, result_ttl=60, max_deliveries=1, **options).run(burst=True)
     for n, sid in enumerate(ids):
         result = group.wait_result(sid, SOON)
-        assert result is not None
         if n == 3:
-            assert result == (None, "ValueError: no three")
+            assert result == Result(None, "ValueError: no three", "dead")
         elif n in (4, 5, 6):
             assert result.value is None
             assert "cannot be kept" in str(result.error)
         else:
-            assert result == ({"n": n, "text": "ü", "raw": b"\xff", "list": [n, None, True, 1.5]}, None)
+            assert result == Result({"n": n, "text": "ü", "raw": b"\xff", "list": [n, None, True, 1.5]})
     assert group.pending().total == group.lag == 0
     assert raxlog.check(store.path).ok
 
@@ -71,19 +70,20 @@ def test_a_result_is_waited_for_in_another_process(store: raxlog.Store, group: r
 
 def test_waiting_ends_in_time_and_when_it_is_stopped(store: raxlog.Store, group: raxlog.Group) -> None:
     began = time.monotonic()
-    assert group.wait_result("1-1", 0.1) is None
+    sid = store.stream("jobs").append({"n": 0})
+    assert group.wait_result(sid, 0.1).status == "timeout"
     later = store.stream("jobs").defer({"n": 1}, delay=60)
     with pytest.raises(raxlog.InvalidStreamID, match="A deferred entry has no ID before it is appended"):
         group.wait_result(later, 0.1)  # type: ignore[arg-type]
     assert 0.1 <= time.monotonic() - began < SOON
     stop = raxlog.Stop()
     threading.Timer(0.1, stop.set).start()
-    assert group.wait_result("1-1", stop=stop) is None
+    assert group.wait_result(sid, stop=stop).status == "timeout"
     with pytest.raises(raxlog.NoGroup, match="mule"):
         store.stream("jobs").group("mule").wait_result("1-1", 0)
     with store.transaction() as tx:
         tx.stream("jobs").group("mail").keep_results({"1-1": Result(5)}, 60)
-        assert tx.stream("jobs").group("mail").wait_result("1-1") == (5, None)
+        assert tx.stream("jobs").group("mail").wait_result("1-1") == Result(5)
     for wrong in (-1, float("nan"), "1"):
         with pytest.raises(raxlog.InvalidArgument):
             group.keep_results({"1-1": Result(6)}, wrong)  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def test_waiting_ends_in_time_and_when_it_is_stopped(store: raxlog.Store, group:
             group.worker(handle, result_ttl=wrong)  # type: ignore[arg-type]
     with pytest.raises(raxlog.InvalidStreamID):
         group.keep_results({"1-1": Result(6), "x": Result(7)}, 60)
-    assert group.wait_result("1-1", 0) == (5, None)
+    assert group.wait_result("1-1", 0) == Result(5)
 
 
 @settings(max_examples=12)
@@ -104,14 +104,15 @@ def test_results_are_there_until_their_time_and_leave_nothing_behind(
     model: dict[int, tuple[int, int]] = {}
     with raxlog.open(path, durability="relaxed") as store, pytest.MonkeyPatch.context() as patch:
         patch.setattr(results, "now_ms", lambda: now)
-        group = store.stream("jobs").create_group("mail", create_stream=True)
+        group = store.stream("jobs").create_group("mail", "$", create_stream=True)
         for number, (job, seconds, pause) in enumerate(steps):
             group.keep_results({f"{job}-0": Result(number)}, seconds)
             model[job] = now + seconds * 1000, number
             now += pause * 1000
             for one in range(1, 6):
                 expires, value = model.get(one, (0, 0))
-                assert group.wait_result(f"{one}-0", 0) == (Result(value) if expires > now else None)
+                assert group.wait_result(f"{one}-0", 0) == (
+                    Result(value) if expires > now else Result(status="unknown"))
         for _ in range(2):
             now += 10**6
             group.keep_results({"9-0": Result(None)}, 1)
@@ -129,13 +130,13 @@ def test_a_worker_that_is_killed_before_it_acknowledges_has_its_result_replaced(
             "    group.keep_results({entry.id: raxlog.Result('first')}, 60)\n"
             "    os.kill(os.getpid(), signal.SIGKILL)\n")
     subprocess.run([sys.executable, "-c", code, str(store.path)], check=False)
-    assert group.wait_result(sid, 0) == ("first", None)
+    assert group.wait_result(sid, 0) == Result("first")
     worker = group.worker(handle, result_ttl=60, lease=0.2)
     thread = threading.Thread(target=worker.run)
     thread.start()
     deadline = time.monotonic() + SOON
-    while group.wait_result(sid, 0) == ("first", None) and time.monotonic() < deadline:
+    while group.wait_result(sid, 0) == Result("first") and time.monotonic() < deadline:
         time.sleep(0.01)
     worker.stop()
     thread.join()
-    assert group.wait_result(sid, 0).value["n"] == 1  # type: ignore[union-attr]
+    assert group.wait_result(sid, 0).value["n"] == 1

@@ -59,7 +59,7 @@ def test_a_sound_store_has_no_problems_and_nothing_is_created_or_changed(copy: P
     assert list(dict.fromkeys(parts)) == ["pages", "records", "streams", "subjects", "look-ups"]
     counts = report.counts
     assert (counts["streams"], counts["groups"], counts["looked_up"]) == (3, 3, counts["records"])
-    assert json.loads(json.dumps(report.as_dict()))["ok"] is True
+    assert json.loads(json.dumps(report.to_dict()))["ok"] is True
 
 
 def test_what_the_progress_function_raises_is_the_callers(copy: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_problem_names_stream_node_offset_page_and_meaning(copy: Path) -> None
     assert (problem.stream, problem.node, problem.offset) == ("'orders'", node, 0)
     assert problem.page is not None
     assert "CorruptionError" in problem.meaning
-    assert problem.as_dict()["meaning"] == problem.meaning
+    assert problem.to_dict()["meaning"] == problem.meaning
 
 
 def test_a_vanished_node_is_told_with_the_place_where_its_entries_were(copy: Path) -> None:

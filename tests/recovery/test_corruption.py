@@ -34,7 +34,7 @@ Content = dict[bytes, list[tuple[raxlog.StreamID, list[tuple[bytes, bytes]]]]]
 def build(path: Path) -> Content:
     """Three streams with entries deleted at the head, in the middle, at the tail, and trimmed."""
     content: Content = {}
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         for name, options in OPTIONS.items():
             stream = store.stream(name, **options)
             ids = [f"{10 + number // 2}-{number % 2}" for number in range(ENTRIES)]
@@ -116,7 +116,7 @@ class Reader:
 
 def read_damaged(path: Path, content: Content, name: bytes, seed: int) -> list[raxlog.CorruptionError]:
     """Read the damaged stream, and the others, which must be whole."""
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         assert store.streams() == sorted(OPTIONS)
         told = Reader(store, name, content).everything(random.Random(seed))
         for other in OPTIONS.keys() - {name}:
@@ -185,7 +185,7 @@ def test_a_flipped_bit_in_the_stores_own_record_refuses_the_store(sound: tuple[P
     for at in range(0, len(value), 5):
         path = changed_copy(sound[0], tmp_path / str(at), {layout.STORE_KEY: flipped(value, at, 1)})
         with pytest.raises(raxlog.CorruptionError):
-            raxlog.open(path)
+            raxlog.open(path, encoding=None)
 
 
 @pytest.mark.parametrize("kind", [layout.NODE, layout.HEADER, layout.ORDINAL, layout.DEAD])
@@ -228,7 +228,7 @@ def test_every_entry_outside_a_damaged_node_can_still_be_read(sound: tuple[Path,
     master = raxlog.StreamID.from_bytes(key[9:])
     path = changed_copy(sound[0], tmp_path / "copy", {key: flipped(value, 40, 1)})
     whole = sound[1][b"orders"]
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         orders = store.stream("orders")
         for sid, pairs in whole:
             if sid < master or sid >= behind:
@@ -247,7 +247,7 @@ def test_appending_behind_a_damaged_last_node_is_refused(sound: tuple[Path, Cont
     key, value = records_of(sound[0], 1, layout.NODE)[-1]
     for change in (flipped(value, len(value) - 9, 1), None):
         path = changed_copy(sound[0], tmp_path / str(change is None), {key: change})
-        with raxlog.open(path) as store:
+        with raxlog.open(path, encoding=None) as store:
             with pytest.raises(raxlog.CorruptionError) as caught:
                 store.stream("orders").append({"n": 1})
             assert caught.value.stream == "'orders'"
@@ -264,7 +264,7 @@ def test_pending_entries_that_vanish_after_they_were_found_whole_are_missed(
     tmp_path: Path, ask: Callable[[raxlog.Group], Any]
 ) -> None:
     """A damaged page may show its rows to one call and not to the next."""
-    with raxlog.open(tmp_path / "s.rax") as store:
+    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
         stream = store.stream("s")
         stream.extend([{"n": n} for n in range(30)])
         stream.create_group("g", "0")
@@ -306,7 +306,7 @@ def show_in_place_of(path: Path, wanted: bytes, shown: bytes) -> bool:
 
 def test_a_family_whose_last_row_shows_one_of_an_earlier_family_does_not_end_there(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         stream = store.stream("s")
         stream.extend([{"n": n} for n in range(9)])
         group = stream.create_group("g", "0")
@@ -315,7 +315,7 @@ def test_a_family_whose_last_row_shows_one_of_an_earlier_family_does_not_end_the
     found = records_of(path, 1, layout.CONSUMER)
     assert len(found) == 3
     assert show_in_place_of(path, found[-1][0], records_of(path, 1, layout.GROUP)[0][0])
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         for read in (store.stream("s").group("g").consumers, store.stream("s").group("g").pending):
             with pytest.raises(raxlog.CorruptionError, match="comes behind"):
                 read()
@@ -325,11 +325,11 @@ def test_a_family_whose_last_row_shows_one_of_an_earlier_family_does_not_end_the
 def test_a_row_of_subscribers_that_comes_a_second_time_is_told(tmp_path: Path, logged: bool) -> None:
     """By those who ask for them. The store can be opened, also where the log has what data.mdb does not."""
     path = tmp_path / "s.rax"
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         for _ in range(15):
             store.subjects.insert_many([Subscription.of("a.b")] * 100)
     if logged:
-        with raxlog.open(path, durability="relaxed") as store:
+        with raxlog.open(path, durability="relaxed", encoding=None) as store:
             store.subjects.insert_many([Subscription.of("a.b")])
             path = shutil.copytree(path, tmp_path / "logged.rax")
     rows = sorted(key for key in raw_records(path) if b"a\0b\0" in key)
@@ -340,7 +340,7 @@ def test_a_row_of_subscribers_that_comes_a_second_time_is_told(tmp_path: Path, l
         shutil.copytree(path, copy)
         if show_in_place_of(copy, second, first):  # else they lie in two leaves
             damaged += 1
-            store = raxlog.open(copy)
+            store = raxlog.open(copy, encoding=None)
             with pytest.raises(raxlog.CorruptionError):
                 store.subjects.match("a.b")
             with contextlib.suppress(raxlog.CorruptionError):  # where the last checkpoint would write into that page

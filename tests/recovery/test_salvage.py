@@ -52,13 +52,13 @@ class Truth:
 
 
 def truth_of(path: Path) -> Truth:
-    with raxlog.open(path, readonly=True) as store:
+    with raxlog.open(path, readonly=True, encoding=None) as store:
         entries, pending = {}, {}
         for name in store.streams():
             stream = store.stream(name)
             entries[name] = {entry.id: entry.pairs for entry in stream.range()}
             for info in stream.groups():
-                rows = stream.group(info.name).pending("-")
+                rows = stream.group(info.name).pending_entries("-")
                 pending[name, info.name] = {(row.id, row.consumer, row.deliveries) for row in rows}
         return Truth(entries, pending, dict(store.state.items()))
 
@@ -66,7 +66,7 @@ def truth_of(path: Path) -> Truth:
 def grow(path: Path, entries: int) -> None:
     """A store of some size, in which much has been trimmed, deleted and acknowledged."""
     rng = random.Random(1)
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         for name, options in flipped_stores.STREAMS.items():
             stream = store.stream(name, **options)
             ids = [raxlog.StreamID(10 + number // 2, number % 2) for number in range(entries)]
@@ -116,7 +116,7 @@ def noise(path: Path, pages: set[int], seed: int) -> None:
 
 def layout_of(path: Path) -> tuple[Any, list[tuple[set[int], bytes, list[raxlog.StreamID]]]]:
     """The newest meta page; and for each node its pages, its stream's name, its entries' IDs."""
-    with raxlog.open(path, readonly=True) as store, PageFile(data_of(path)) as file:
+    with raxlog.open(path, readonly=True, encoding=None) as store, PageFile(data_of(path)) as file:
         with store._env.read() as txn:
             names = {raxlog.storage.format.records.unseal(bytes(key), bytes(value))[0]: bytes(key)[9:]
                      for key, value in txn.cursor() if bytes(key).startswith(keys.NAMES)}
@@ -181,11 +181,12 @@ def test_a_sound_store_comes_over_whole(grown: tuple[Path, Truth], tmp_path: Pat
     got = require_nothing_but_the_truth(report, grown[1])
     assert got == grown[1]
     assert set(parts) >= {"gather", "streams"}
-    assert json.loads(json.dumps(report.as_dict()))["complete"] is True
-    with raxlog.open(tmp_path / "new.rax") as new, raxlog.open(grown[0], readonly=True) as old:
+    assert json.loads(json.dumps(report.to_dict()))["complete"] is True
+    with raxlog.open(tmp_path / "new.rax",
+                     encoding=None) as new, raxlog.open(grown[0], readonly=True, encoding=None) as old:
         for name in old.streams():
-            for way in (lambda s: s.info().as_dict(), lambda s: s.split(5), lambda s: s.rank("700"),
-                        lambda s: [group[:6] for group in s.groups()]):
+            for way in (lambda s: s.info().to_dict(), lambda s: s.split(5), lambda s: s.rank("700"),
+                        lambda s: [list(group.to_dict().values())[:6] for group in s.groups()]):
                 ours, theirs = way(new.stream(name)), way(old.stream(name))
                 assert ours == theirs
         orders = new.stream("orders")
@@ -306,7 +307,7 @@ def test_a_destination_that_exists_or_lies_within_is_refused(damaged: Path, tmp_
 
 def test_a_store_in_use_is_refused_with_the_process_that_has_it(damaged: Path, tmp_path: Path) -> None:
     def hold(say: Any) -> None:
-        with raxlog.open(damaged) as store:
+        with raxlog.open(damaged, encoding=None) as store:
             say(store.streams())
             while True:
                 store.stream("orders").append({"n": 1})
@@ -315,7 +316,7 @@ def test_a_store_in_use_is_refused_with_the_process_that_has_it(damaged: Path, t
         holder.heard()
         with pytest.raises(raxlog.StoreError, match=f"open in process {holder.pid}"):
             raxlog.salvage(damaged, tmp_path / "new.rax")
-    with raxlog.open(damaged), pytest.raises(raxlog.StoreError, match=f"open in process {os.getpid()}"):
+    with raxlog.open(damaged, encoding=None), pytest.raises(raxlog.StoreError, match=f"open in process {os.getpid()}"):
         raxlog.salvage(damaged, tmp_path / "new.rax")
     assert not (tmp_path / "new.rax").exists()
 
@@ -386,7 +387,7 @@ def test_the_command_tells_what_is_lost(raxlog_cli: Run, damaged: Path, tmp_path
 
 def test_a_compacted_store_is_salvaged_from_the_generation_in_force(grown: tuple[Path, Truth], tmp_path: Path) -> None:
     source = Path(shutil.copytree(grown[0], tmp_path / "source.rax"))
-    with raxlog.open(source) as store:
+    with raxlog.open(source, encoding=None) as store:
         store.stream("orders").trim(maxlen=len(store.stream("orders")) // 2)
         store.compact()
         store.stream("orders").append({"after": "the compaction"})
@@ -401,7 +402,7 @@ def test_a_compacted_store_is_salvaged_from_the_generation_in_force(grown: tuple
 def test_the_list_of_free_pages_is_read_where_it_goes_past_transaction_256(tmp_path: Path) -> None:
     """Its keys are numbers in the machine's byte order, so as bytes they do not ascend there."""
     path = tmp_path / "store.rax"
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         stream = store.stream("s")
         stream.extend([{"text": "some words " * 5}] * 3000)
         for _ in range(280):

@@ -192,3 +192,40 @@ def test_a_hundred_that_wait_in_all_ways_and_are_killed_get_what_they_get_from_r
                 if one is not None:
                     one.close()
     assert shown[3:] == shown[:3]
+
+
+def test_a_read_that_claims_leaves_pending_what_is_gone_and_waits_for_what_is_there(
+    address: tuple[str, int], path: Path
+) -> None:
+    with RespWire(address) as wire, RespWire(address) as reader:
+        wire.ask("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
+        for sid in ("1-0", "2-0", "3-0"):
+            wire.ask("XADD", "s", sid, "n", sid)
+        wire.ask("XREADGROUP", "GROUP", "g", "died", "STREAMS", "s", ">")
+        wire.ask("XDEL", "s", "1-0", "2-0")
+        wire.ask("XNACK", "s", "g", "FAIL", "IDS", 2, "1-0", "2-0")
+        wire.ask("XCLAIM", "s", "g", "died", 0, "3-0", "JUSTID")
+        pid = int(wire.ask("INFO", "server")[1].split(b"process_id:")[1].split()[0])
+        used, began = cpu_of(pid), time.monotonic()
+        claim = ("XREADGROUP", "GROUP", "g", "c", "BLOCK", 1500, "CLAIM", 60_000, "STREAMS", "s", ">")
+        assert wire.ask(*claim) == ("*", None)
+        assert 1.4 < time.monotonic() - began < 15
+        reader.send("XREADGROUP", "GROUP", "g", "c", "BLOCK", 20_000, "CLAIM", 2_000, "STREAMS", "s", ">")
+        assert ids(reader.reply()) == [b"3-0"]
+        took = time.monotonic() - began
+        assert took < 15
+        assert cpu_of(pid) - used < 0.3 + took / 5
+        assert wire.ask("XPENDING", "s", "g")[1][0] == (":", 3)
+        reader.send("XREADGROUP", "GROUP", "g", "d", "BLOCK", 20_000, "CLAIM", 60_000, "STREAMS", "s", ">")
+        blocked(wire, 1)
+        with raxlog.open(path) as store:  # in another process, and behind released entries that are gone
+            store.stream("s").group("g").nack("3-0")
+        assert ids(reader.reply()) == [b"3-0"]
+        assert wire.ask("XPENDING", "s", "g")[1][0] == (":", 3)
+        assert wire.ask("XAUTOCLAIM", "s", "g", "c", 0, 0)[1][2][1] == [("$", b"1-0"), ("$", b"2-0")]
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import raxlog
 import redis
+from descriptors import descriptors_taken
 from raxlog.stream.state import first_key_from
 from raxlog.tools.resp import engine
 
@@ -140,3 +141,15 @@ def test_keys_go_also_after_the_look_for_their_times_has_failed(
             assert time.monotonic() < deadline, errors
             time.sleep(0.05)
     assert not errors
+
+
+def test_a_client_for_whose_server_no_descriptor_is_free_gets_an_error_and_works_once_there_is(
+    store: raxlog.Store,
+) -> None:
+    with raxlog.redis_client(store) as client:
+        client.ping()
+    for free in range(1, 5):  # with none, redis-py itself cannot look for its version
+        with raxlog.redis_client(store) as client:
+            with descriptors_taken(free), pytest.raises((raxlog.StoreError, redis.ConnectionError)):
+                client.ping()
+            assert client.ping()

@@ -81,6 +81,29 @@ def test_what_a_program_names_like_a_stream_does_not_keep_clients_from_it(addres
         assert wire.ask("TTL", "x" * 502) == (":", -1)
 
 
+def test_no_key_of_one_database_is_another_one_s_or_a_row_of_the_server(
+    address: tuple[str, int], path: Path
+) -> None:
+    with RespWire(address) as wire:
+        wire.ask("SELECT", 3)
+        wire.ask("SET", "k", "three")
+        wire.ask("RPUSH", "l", "a")
+        wire.ask("SELECT", 0)
+        wire.ask("RPUSH", "l", "b")
+        for key in (b"\0db3\0k", b"\0db0\0k", b"\0dbl\0l", b"\0dbe\0l", b"\0db"):
+            for command in (["SET", key, "x"], ["GET", key], ["DEL", key], ["XADD", key, "*", "n", 1],
+                            ["RPUSH", key, "x"], ["RENAME", "l", key], ["COPY", "l", key], ["EXPIRE", key, 1]):
+                kind, text = wire.ask(*command)
+                assert kind == "-", command
+                assert "no key can begin with" in text
+        assert wire.ask("SET", b"\0dc", "x") == ("+", "OK")
+        assert wire.ask("LRANGE", "l", 0, -1) == ("*", [("$", b"b")])
+        wire.ask("SELECT", 3)
+        assert wire.ask("GET", "k") == ("$", b"three")
+        assert wire.ask("SET", b"\0db0\0k", "x") == ("+", "OK")
+        assert wire.ask("LRANGE", "l", 0, -1) == ("*", [("$", b"a")])
+
+
 def test_those_who_wait_for_a_list_are_served_in_order_by_any_server(address: tuple[str, int], path: Path) -> None:
     with RespWire(address) as wire, door(path) as other_address, RespWire(other_address) as other:
         waiting = []

@@ -65,7 +65,7 @@ def test_redis_py_works_unchanged_and_the_store_has_it(address: tuple[str, int],
     assert client.restore("copy", 0, payload) in (True, "OK", b"OK")
     with pytest.raises(redis.ResponseError, match="unknown command 'HSET'"):
         client.hset("h", "f", "v")
-    with raxlog.open(path) as store:  # beside the server
+    with raxlog.open(path, encoding=None) as store:  # beside the server
         assert len(store.stream("many")) == 300
         store.stream("orders").append({"item": "pen"})
     assert client.xlen("orders") == 2
@@ -82,7 +82,7 @@ def test_the_databases_are_apart_and_only_their_prefix_is_in_the_names(address: 
         wire.ask("SELECT", 0)
         assert wire.ask("DBSIZE") == (":", 2)
         assert wire.ask("XLEN", "x" * 503)[0] == "-"
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         assert store.streams() == [b"\0db3\0s", b"s", b"t"]
 
 
@@ -142,7 +142,7 @@ def memory(wire: RespWire) -> int:
 @pytest.fixture
 def large(path: Path) -> tuple[int, int]:
     """A stream of so many entries and bytes, before the server begins."""
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         store.stream("large", node_max_bytes=4096, node_max_entries=100).extend(
             {"n": number, "text": "x" * 100} for number in range(200_000))
     return 200_000, 30 << 20
@@ -203,7 +203,7 @@ def test_the_limits_of_nodes_can_be_changed_for_streams_that_are_there(
             wire.ask("CONFIG", "SET", "stream-node-max-entries", 100)
     key = ("$", b"radix-tree-keys")
     assert shown[0][key] == shown[1][key]
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         store.stream("own").append({"n": 1})
         with RespWire(address) as wire:
             wire.ask("CONFIG", "SET", "stream-node-max-entries", 3)
@@ -407,7 +407,7 @@ def test_what_was_replied_is_there_after_kills_and_no_pipeline_has_a_gap(path: P
     for number in range(kills):
         replied = append_until_killed(path, rng.uniform(0.1, 0.9), f"s{number}")
         there: list[list[bytes]] = [[] for _ in APPENDS_AT_ONCE]
-        with raxlog.open(path) as store:
+        with raxlog.open(path, encoding=None) as store:
             for entry in store.stream(f"s{number}"):
                 ((client, place),) = entry.pairs
                 assert int(place) == len(there[int(client)])  # in its order, none twice

@@ -167,7 +167,7 @@ class World:
         sizes = [5000, dice.randrange(200, 2000), dice.randrange(50, 800), dice.randrange(1, 120), 1, 1, 45]
         self.states: list[raxlog.Store] = []
         self.ms = dict.fromkeys(self.names, 1_700_000_000_000) | {"far": TOP - 20}  # which ends beyond a bigint
-        with raxlog.open(folder / "live.rax", durability="relaxed") as store:
+        with raxlog.open(folder / "live.rax", durability="relaxed", encoding=None) as store:
             for state in range(STATES):
                 for name, size in zip(self.names, sizes, strict=True):
                     self._grow(store.stream(name), name, size // STATES if size > 1 else int(state == 0), dice)
@@ -178,7 +178,7 @@ class World:
                 many = folder / "many" / f"{'cab'[state]}-{state}"
                 many.parent.mkdir(exist_ok=True)
                 store.snapshot(many, **({"shards": 3} if dice.random() < 0.5 else {}))
-                self.states.append(raxlog.open(folder / f"full-{state}", readonly=True))
+                self.states.append(raxlog.open(folder / f"full-{state}", readonly=True, encoding=None))
 
     def _grow(self, stream: raxlog.Stream, name: str, size: int, dice: random.Random) -> None:
         usual = dice.sample(NAMES, 4)

@@ -56,7 +56,7 @@ def data_of(snapshot: Path) -> Path:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store and a snapshot of it, which are copied for each test."""
     folder = tmp_path_factory.mktemp("made")
-    with raxlog.open(folder / "store.rax", durability="relaxed") as store:
+    with raxlog.open(folder / "store.rax", durability="relaxed", encoding=None) as store:
         orders = store.stream("orders")
         orders.extend([{"n": n} for n in range(ENTRIES)], ids=[f"{1 + n // 7}-{n % 7}" for n in range(ENTRIES)])
         orders.delete(*(f"{1 + n // 7}-{n % 7}" for n in range(1000, 9000, 3)))
@@ -70,7 +70,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[raxlog.Sto
     """An empty store, or the one that the test's snapshot is of."""
     if "snapshot" in request.fixturenames:
         shutil.copytree(request.getfixturevalue("made"), tmp_path, dirs_exist_ok=True)
-    with raxlog.open(tmp_path / "store.rax", durability="relaxed") as store:
+    with raxlog.open(tmp_path / "store.rax", durability="relaxed", encoding=None) as store:
         yield store
 
 
@@ -340,7 +340,7 @@ def test_a_copy_of_a_snapshot_is_of_the_snapshots_time_and_is_kept(store: raxlog
     monday = store.snapshot(days / "monday")
     store.stream("orders").append({"n": 1})
     tuesday = store.snapshot(days / "tuesday")
-    with raxlog.open(days / "monday", readonly=True) as old:
+    with raxlog.open(days / "monday", readonly=True, encoding=None) as old:
         for name, how in (("copy", {}), ("shards", {"shards": 1}), ("increment", {"incremental_to": days / "monday"})):
             made = old.snapshot(days / name, **how)  # type: ignore[arg-type]
             assert (made.created_ms, made.transaction) == (monday.created_ms, monday.transaction)
@@ -365,13 +365,14 @@ def test_a_moment_that_no_snapshot_can_be_of_is_refused(store: raxlog.Store, tmp
         with pytest.raises(raxlog.InvalidArgument, match="asOf belongs to reading"):
             parse({"path": "x", "stream": "orders", "asOf": "5"}, use)
 
-    with raxlog.open(tmp_path / "again.rax") as again:
+    with raxlog.open(tmp_path / "again.rax", encoding=None) as again:
         again.stream("orders").append({"n": 0})
     shutil.copytree(tmp_path / "again.rax", tmp_path / "copy.rax")
-    with raxlog.open(tmp_path / "again.rax") as again:
+    with raxlog.open(tmp_path / "again.rax", encoding=None) as again:
         again.stream("orders").append({"n": 1})
         before = again.snapshot(tmp_path / "days" / "monday")
-    with raxlog.open(tmp_path / "copy.rax") as copy:  # an older state that was put back counts from where it was
+    with raxlog.open(tmp_path / "copy.rax",
+                     encoding=None) as copy:  # an older state that was put back counts from where it was
         after = copy.snapshot(tmp_path / "days" / "tuesday")
     assert after.transaction < before.transaction
     with pytest.raises(raxlog.InvalidArgument, match=r"counted anew since an older state .* and a time is needed"):

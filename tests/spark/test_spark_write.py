@@ -103,7 +103,7 @@ def test_a_task_that_fails_half_way_is_tried_again_and_adds_nothing_twice(tmp_pa
 
     with pytest.raises(RuntimeError, match="lost"):
         writer.write(failing())
-    with raxlog.open(path, readonly=True) as store:
+    with raxlog.open(path, readonly=True, encoding=None) as store:
         assert numbers(store) == list(range(200))
     for behind in (250, 290):  # Spark ends what comes from a task that has failed as if it were all
         writer.write(iter([batch(0, behind)]))
@@ -111,7 +111,7 @@ def test_a_task_that_fails_half_way_is_tried_again_and_adds_nothing_twice(tmp_pa
     writer.write(iter([batch(0, 330)]))  # a second attempt that ran beside the first
     writer.commit([])
 
-    with raxlog.open(path, readonly=True) as store:
+    with raxlog.open(path, readonly=True, encoding=None) as store:
         assert numbers(store) == list(range(330))
         assert dict(store.state) == {}
 
@@ -122,7 +122,7 @@ def test_a_retry_that_is_given_other_rows_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(raxlog.StoreError, match="in another order"):
         writer.write(iter([batch(100, 300)]))
-    with raxlog.open(tmp_path / "store.rax", readonly=True) as store:
+    with raxlog.open(tmp_path / "store.rax", readonly=True, encoding=None) as store:
         assert numbers(store) == list(range(100))
 
 
@@ -137,7 +137,7 @@ def test_spark_tries_a_task_again_that_has_committed_rows(spark: Any, store: rax
     def row(n):  # type: ignore[no-untyped-def]
         attempt = TaskContext.get().attemptNumber()
         while attempt == 0 and n == 250:  # fails once rows before it are on disk
-            with raxlog.open(path, readonly=True) as there:
+            with raxlog.open(path, readonly=True, encoding=None) as there:
                 if there.stream("orders").count("-", "+"):
                     raise RuntimeError("the executor is lost")
             time.sleep(0.05)
@@ -214,7 +214,7 @@ def test_a_task_that_comes_too_late_or_to_another_store_appends_nothing(tmp_path
     with pytest.raises(raxlog.NotAStore):
         lost.write(iter([batch(0, 10)]))
     assert not (tmp_path / "other.rax").exists()
-    with raxlog.open(tmp_path / "store.rax", readonly=True) as store:
+    with raxlog.open(tmp_path / "store.rax", readonly=True, encoding=None) as store:
         assert numbers(store) == list(range(10))
 
 

@@ -62,3 +62,12 @@ def test_without_the_extra_metrics_say_what_to_install(raxlog_cli: Run, orders: 
     status, _, err = raxlog_cli("metrics", orders)
     assert status != 0
     assert "pip install 'raxlog[ui]'" in one_line(err)
+
+
+def test_metrics_count_the_pending_entries_that_were_found_to_be_gone(raxlog_cli: Run, hostile: str) -> None:
+    assert samples(raxlog_cli("metrics", hostile)[1])["raxlog_group_gone"][1] == 0
+    with raxlog.open(hostile) as store:
+        store.stream(HOSTILE).trim(maxlen=0)
+        assert store.stream(HOSTILE).group(HOSTILE).read("c", claim_idle=0) == []
+    found = samples(raxlog_cli("metrics", hostile)[1])
+    assert (found["raxlog_group_gone"][1], found["raxlog_group_pending"][1]) == (2, 0)

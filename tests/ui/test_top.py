@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import raxlog
 from cli_runs import Run, one_line
 from elsewhere import Do
 from raw_records import changed_copy, flipped, records_of
@@ -125,6 +126,29 @@ def test_every_key_of_the_overview(shop: Path) -> None:
         assert not app.is_running
 
     dashboard(shop, use)
+
+
+def test_the_dead_letters_of_a_group_are_its_own(path: Path) -> None:
+    def give_up(entry: raxlog.Entry) -> None:
+        raise raxlog.Discard("no")
+
+    with raxlog.open(path) as store:
+        for stream, group in (("a", "b.c"), ("a.b", "c")):
+            made = store.stream(stream).create_group(group, "0", create_stream=True)
+            store.stream(stream).append({"of": f"stream-{stream}"})
+            made.worker(give_up).run(burst=True)
+
+    async def use(app: Top, pilot: Pilot[None], press: Callable[..., Awaitable[str]]) -> None:
+        await press("o", "o", "o")  # by name
+        for stream in ("a", "a.b"):
+            await press("down")
+            screen = await press("d")
+            assert "a.b.c.dead: entries, newest first" in screen
+            assert f"of=stream-{stream}" in screen.replace("\n", "") or "1 of 2 entries looked at" in screen
+            assert "1 of 2 entries looked at" in screen
+            await press("escape", "down")
+
+    dashboard(path, use, (200, 24))
 
 
 def test_a_group_its_consumers_what_is_pending_and_the_entry(shop: Path, elsewhere: Do) -> None:

@@ -56,7 +56,7 @@ def test_a_watch_has_the_rate_the_lag_and_the_delivery_latency(elsewhere: Do, wa
 
 
 def test_a_store_at_rest_adds_no_samples_and_its_last_one_is_of_now(elsewhere: Do, watch: Watch) -> None:
-    elsewhere("store.stream('orders').append({'n': 1}); store.stream('orders').create_group('mail')")
+    elsewhere("store.stream('orders').append({'n': 1}); store.stream('orders').create_group('mail', '$')")
     for _ in range(5):
         watch.look()
     first, last = watch.samples((b"orders", b"mail"))

@@ -124,6 +124,15 @@ def test_the_page_loads_nothing_from_elsewhere_and_puts_no_text_in_as_html(clien
     assert client.get("/").text != answer.text  # another nonce each time
 
 
+@pytest.mark.parametrize("address", ["/", "/events", "/entries?stream=orders", "/metrics"])
+def test_a_page_of_another_port_of_this_host_gets_nothing_into_its_own(client: TestClient, address: str) -> None:
+    answer = client.get(address)
+    assert answer.status_code == 200
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+
+
 def test_entries_by_place_subject_and_field(client: TestClient) -> None:
     def asked(**params: str) -> dict[str, object]:
         answer = client.get("/entries", params={"stream": "orders"} | params)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar, overload
 
 from ...index.pubsub.pubsub import Reached
 from ...storage.errors import InvalidArgument, StoreClosed
@@ -16,19 +16,20 @@ from ...store import Store
 from ...stream.group.dead_letters import DeadLetter, DeadLetters
 from ...stream.group.deliver import Delivered, GroupRead, Target, history_start, parse_ids
 from ...stream.group.group import Group
+from ...stream.group.job import job_moves
 from ...stream.group.waiter import Condition
 from ...stream.jobs.deferred import Deferred
-from ...stream.jobs.results import Result, name_of, result_moves
+from ...stream.jobs.results import Result
 from ...stream.multi_read import Asked, Found, found_by, look_behind, parse_group_read
-from ...stream.node.arguments import Fields, Name, Text, duration_ms, member_name, whole
+from ...stream.node.arguments import Fields, Name, Text, duration_ms, member_name, name_bytes, timeout_of, whole
 from ...stream.node.entry import Entry
-from ...stream.node.stream_id import IDLike, StreamID
+from ...stream.node.stream_id import IDLike, StreamID, parse_id
 from ...stream.state import State
 from ...stream.stream import Stream
 from ...transaction import Transaction
 from .lane import Lane, run_each
 from .threads import Attribute, Handle, Property, Threads, made, making, on
-from .waits import Ahead, AsyncFollower, Look, Readiness, read_group, readiness, seconds_of, timeout_of, until
+from .waits import Ahead, AsyncFollower, Look, Readiness, read_group, readiness, until
 from .worker import serving
 
 N = TypeVar("N", bound=Name)
@@ -42,16 +43,17 @@ class AsyncDeferred(Handle[Deferred]):
     token = Attribute[Deferred, str](lambda one: one.token)
     due = Attribute[Deferred, datetime](lambda one: one.due)
     fields = Attribute[Deferred, dict[Any, Any]](lambda one: one.fields)
-    pairs = Attribute[Deferred, list[tuple[bytes, bytes]]](lambda one: one.pairs)
+    pairs = Attribute[Deferred, list[tuple[Any, Any]]](lambda one: one.pairs)
     cancel = on("writes", Deferred.cancel)
 
 
 class AsyncDeadLetters(Handle[DeadLetters]):
     """The dead letters of a group, oldest first, for ``async for``: like raxlog.DeadLetters."""
 
-    name = Attribute[DeadLetters, bytes](lambda letters: letters.name)
+    name = Attribute[DeadLetters, Text](lambda letters: letters.name)
     length = on("reads", DeadLetters.__len__)
     get = on("reads", DeadLetters.get)
+    owns = made(DeadLetters.owns, lambda _, owned: owned)
     replay = on("others", DeadLetters.replay)
     purge = on("others", DeadLetters.purge)
 
@@ -62,10 +64,10 @@ class AsyncDeadLetters(Handle[DeadLetters]):
 class AsyncGroup(Handle[Group]):
     """A handle on one consumer group, with the methods of raxlog.Group."""
 
-    name = Attribute[Group, bytes](lambda group: group.name)
-    stream = Attribute[Group, bytes](lambda group: group.stream)
+    name = Attribute[Group, Text](lambda group: group.name)
+    stream = Attribute[Group, Text](lambda group: group.stream)
 
-    async def read(self, consumer: Name, count: int | None = None, *, block: float | None = None,
+    async def read(self, consumer: Name, count: int | None = None, *, timeout: float | None = 0,
                    ids: IDLike = ">", noack: bool = False, ack: Iterable[IDLike] = (), ack_owned: bool = False,
                    claim_idle: float | None = None) -> Delivered[Entry]:
         """Deliver entries to a consumer: like Group.read(), in one commit. Waits without a thread.
@@ -76,25 +78,28 @@ class AsyncGroup(Handle[Group]):
         whole("count", count, 0, none=", or None for all")
         min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
         reader = member_name(consumer, "consumer")
-        wanted = GroupRead(self.name, reader, count, None, None, noack, min_idle, None, ack_owned)
-        target = Target(self.stream, after, parse_ids("ack", ack))
-        answer = await read_group(self._threads, wanted, [target], block)
+        wanted = GroupRead(member_name(self.name, "group"), reader, count, None, None, noack, min_idle, None, ack_owned)
+        target = Target(name_bytes(self.stream), after, parse_ids("ack", ack))
+        answer = await read_group(self._threads, wanted, [target], timeout)
         return Delivered(self._plain.shown(answer[0][1]) if answer else [], bool(answer.created))
 
-    async def wait_result(self, id: IDLike, timeout: float | None = None) -> Result | None:
+    async def wait_result(self, id: IDLike, timeout: float | None = None) -> Result:
         """Wait for the result of an entry: like Group.wait_result(), without a thread."""
-        seen = {Condition(result_moves, self.stream, name_of(self.name, id)): None}
+        seen = {Condition(job_moves, self.stream, self.name, parse_id(id)): "timeout"}
 
         async def look() -> Look[Result | None]:
-            return await self._threads.call("reads", partial(self._plain.wait_result, id, 0)), seen, None
+            result = await self._threads.call("reads", partial(self._plain.wait_result, id, 0))
+            return None if result.status == "timeout" else result, seen, None
 
-        return await until(self._threads, look, timeout_of(timeout))
+        return await until(self._threads, look, timeout_of(timeout)) or Result(status="timeout")
 
     ack = on("writes", Group.ack)
     nack = on("writes", Group.nack)
     ack_delete = on("writes", Group.ack_delete)
     claim = on("writes", Group.claim)
     autoclaim = on("writes", Group.autoclaim)
+    autoclaim_ids = on("writes", Group.autoclaim_ids)
+    claim_ids = on("writes", Group.claim_ids)
     renew = on("writes", Group.renew)
     set_id = on("writes", Group.set_id)
     pause = on("writes", Group.pause)
@@ -105,11 +110,14 @@ class AsyncGroup(Handle[Group]):
     destroy = on("others", Group.destroy)
 
     pending = on("reads", Group.pending)
+    pending_entries = on("reads", Group.pending_entries)
+    entries_after = on("reads", Group.entries_after)
     consumers = on("reads", Group.consumers)
     info = on("reads", Group.info)
+    job = on("reads", Group.job)
     lag = Property[Group, int](lambda group: group.lag)
     paused = Property[Group, bool](lambda group: group.paused)
-    subjects = Property[Group, list[bytes]](lambda group: group.subjects)
+    subjects = Property[Group, list[Text]](lambda group: group.subjects)
     last_delivered_id = Property[Group, StreamID](lambda group: group.last_delivered_id)
 
     worker = serving(Group.worker)
@@ -123,7 +131,7 @@ class AsyncGroup(Handle[Group]):
 class AsyncStream(Handle[Stream]):
     """A handle on one stream, with the methods of raxlog.Stream."""
 
-    name = Attribute[Stream, bytes](lambda stream: stream.name)
+    name = Attribute[Stream, Text](lambda stream: stream.name)
 
     append = on("writes", Stream.append)
     extend = on("writes", Stream.extend)
@@ -143,6 +151,7 @@ class AsyncStream(Handle[Stream]):
     select = on("reads", Stream.select)
     split = on("reads", Stream.split)
     info = on("reads", Stream.info)
+    full_info = on("reads", Stream.full_info)
     groups = on("reads", Stream.groups)
     dump = on("reads", Stream.dump)
     length = on("reads", Stream.__len__)
@@ -168,7 +177,14 @@ class AsyncStream(Handle[Stream]):
 class AsyncState(Handle[State]):
     """The durable key-value space of a store: like raxlog.State, with methods instead of operators."""
 
-    get = on("reads", State.get)
+    @overload
+    async def get(self, key: Name) -> bytes | None: ...
+    @overload
+    async def get(self, key: Name, default: T) -> bytes | T: ...
+    async def get(self, key: Name, default: Any = None) -> Any:
+        """The value of a key; ``default`` where there is none."""
+        return await self._threads.call("reads", partial(self._plain.get, key, default))
+
     items = on("reads", State.rows)
     length = on("reads", State.__len__)
     set = on("writes", State.__setitem__)
@@ -270,6 +286,7 @@ class AsyncStore(Handle[Store]):
     bind = on("others", Store.bind)
     unbind = on("others", Store.unbind)
     subscribe = on("others", Store.subscribe)
+    subscribe_durable = on("others", Store.subscribe_durable)
     subscribe_many = on("others", Store.subscribe_many)
     unsubscribe = on("others", Store.unsubscribe)
     snapshot = on("others", Store.snapshot)
@@ -291,21 +308,21 @@ class AsyncStore(Handle[Store]):
         """The durable key-value space."""
         return AsyncState(self._threads, self._plain.state)
 
-    async def read(self, streams: Asked[N], count: int | None = None, block: float | None = None, *,
+    async def read(self, streams: Asked[N], count: int | None = None, timeout: float | None = 0, *,
                    total: int | None = None, max_bytes: int | None = None) -> Found[N]:
         """Read entries after a given ID from each of several streams: like Store.read(). Waits without a thread."""
         looks = look_behind(self._threads.source, streams, count, total, max_bytes, self._threads.streams.encoding)
         look = partial(self._threads.call, "reads", partial(next, looks))
-        return await until(self._threads, look, seconds_of(block))
+        return await until(self._threads, look, timeout_of(timeout))
 
     async def read_group(self, group: Name, consumer: Name, streams: Asked[N], count: int | None = None,
-                         block: float | None = None, *, total: int | None = None, max_bytes: int | None = None,
+                         timeout: float | None = 0, *, total: int | None = None, max_bytes: int | None = None,
                          noack: bool = False, claim_idle: float | None = None,
                          ack: Mapping[N, Iterable[IDLike]] | None = None) -> Found[N]:
         """Deliver from several streams: like Store.read_group(). Waits and can be cancelled like AsyncGroup.read()."""
         wanted, targets, keys = parse_group_read(
             group, consumer, streams, count, total, max_bytes, noack, claim_idle, ack, None)
-        answer = await read_group(self._threads, wanted, targets, block)
+        answer = await read_group(self._threads, wanted, targets, timeout)
         return found_by(answer, keys, self._threads.streams.encoding)
 
     def readiness(self, streams: Asked[N], *, group: Name | None = None, claim_idle: float | None = None,

@@ -22,7 +22,10 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from ...storage import fork_hooks
 from ...storage.errors import StoreClosed, StoreError
+from ...storage.notices import noted
+from ...storage.threads import start
 
 T = TypeVar("T")
 
@@ -103,9 +106,14 @@ class Lane:
         self.require_loop()
         if self._thread is None:
             self._ends = False
+            self._forks = fork_hooks.count()
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._thread.start()
-            atexit.register(self.end)  # a thread that uses LMDB must not see the interpreter end
+            try:
+                start(self._thread)
+            except StoreError:
+                self._thread = None
+                raise
+            fork_hooks.at_exit(self.end)  # a thread that uses LMDB must not see the interpreter end
         call = Call(function, self._loop.create_future(), is_alone)
         if not self._gathered:
             self._loop.call_soon(self._hand_over)
@@ -151,7 +159,8 @@ class Lane:
             atexit.unregister(self.end)
             self._ends = True
             self._queue.put([])
-            thread.join()
+            if self._forks == fork_hooks.count():  # else it is in the parent
+                thread.join()
 
     def require_loop(self) -> None:
         """StoreError in another loop than the lane's."""
@@ -174,6 +183,7 @@ class Lane:
         if not self._under_way:
             self.end()
 
+    @noted
     def _work(self) -> None:
         try:
             while not self._ends:
@@ -190,7 +200,7 @@ class Lane:
         except Empty:
             self._loop.call_soon_threadsafe(self._retire)
             return
-        for start in range(0, len(calls), self._most):
-            some = calls[start : start + self._most]
+        for first in range(0, len(calls), self._most):
+            some = calls[first : first + self._most]
             self._run(some)
             self._loop.call_soon_threadsafe(self._settle, some)

@@ -5,6 +5,9 @@
     others   what makes commits of its own or takes long: trim(), compact(), run(); one after the other
 
 A reader that waits has none: see waits.py. A worker has its own while it runs: see worker.py.
+
+While a store is open, its loop wakes every half second. What a handler made by signal.signal() does, as that of
+taskiq's workers, wakes no loop: an event that it has set, or a task that it has cancelled, would wait for other work.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from functools import partial, wraps
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from weakref import ref
 
 from ...storage.errors import StoreClosed, StoreError
 from ...store import Store
@@ -34,6 +38,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _GRACE = 1.0  # seconds for what has begun, once nothing more is
+_WAKES = 0.5  # seconds between looks at what a signal's handler has done
 
 
 class Threads:
@@ -49,6 +54,7 @@ class Threads:
             "reads": Lane(f"reads of {store.path}", run_each, 32),
             "others": Lane(f"calls of {store.path}", run_each, 1),
         }
+        _wake(asyncio.get_running_loop(), ref(self))
 
     def use(self, store: Store) -> None:
         """Have the calls from now on go to this store; it may be the one before, opened again."""
@@ -94,6 +100,13 @@ class Threads:
                         f"{self.store.path} is not closed: a call that has begun has not ended in {timeout:g} s, and "
                         "cannot be broken off. Nothing more is begun; aclose() again once it has ended."
                     )
+
+
+def _wake(loop: asyncio.AbstractEventLoop, threads: ref[Threads]) -> None:
+    """Wake the loop again and again, as long as the store is open and in use."""
+    found = threads()
+    if found is not None and found.refusal is None:
+        loop.call_later(_WAKES, _wake, loop, threads)
 
 
 class Handle(Generic[H]):

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Generic, Self, TypeVar
 
+from ...storage import clocks
 from ...storage.errors import InvalidArgument, RaxlogError
 from ...stream.entries.session import ask
 from ...stream.follow import Follower
@@ -26,7 +26,7 @@ from ...stream.group.deliver import Answer, GroupRead, Position, Target
 from ...stream.group.state import SeenTimes
 from ...stream.group.waiter import Seen, Waiter
 from ...stream.multi_read import Asked, look_behind, parse_group_read
-from ...stream.node.arguments import Name, duration_ms
+from ...stream.node.arguments import Name, timeout_of
 from ...stream.node.entry import Entry
 from ...stream.node.stream_id import StreamID
 from .threads import Threads
@@ -53,7 +53,7 @@ class Readiness(Generic[T]):
         self._waiting = threads.waiting  # it stays in the lines of the store as it was opened
         self._look = look
         self._loop = asyncio.get_running_loop()
-        self._deadline = time.monotonic() + seconds
+        self._deadline = clocks.monotonic() + seconds
         self._event = asyncio.Event()
         self._waiter = Waiter(key or object(), self)
         self._last: tuple[Seen, float | None] | None = None  # of the last look that found something
@@ -106,16 +106,6 @@ class Readiness(Generic[T]):
                     timer.cancel()
 
 
-def seconds_of(block: float | None) -> float:
-    """``block=`` as a time to wait."""
-    return 0.0 if block is None else duration_ms("block", block) / 1000 or math.inf
-
-
-def timeout_of(timeout: float | None) -> float:
-    """``timeout=`` as a time to wait."""
-    return math.inf if timeout is None else duration_ms("timeout", timeout) / 1000
-
-
 async def until(threads: Threads, look: Callable[[], Awaitable[Look[T]]], seconds: float, key: Hashable = None) -> T:
     """What a look finds, once it finds anything; nothing, after so long. In the line ``key``, if there is one."""
     nothing, seen, due = await look()
@@ -146,7 +136,7 @@ def readiness(threads: Threads, streams: Asked[N], group: Name | None, claim_idl
     if any(target.after is not None for target in targets):
         raise InvalidArgument("readiness() of a group is for new entries, {name: '>'}; a history is there, or is not")
 
-    question = partial(deliver.look, wanted=wanted, targets=targets)
+    question = partial(deliver.look, wanted=wanted._replace(keeps_gone=True), targets=targets)
 
     async def look_in_group() -> Look[bool]:
         return await threads.call("reads", partial(ask, threads.source, question))
@@ -154,13 +144,14 @@ def readiness(threads: Threads, streams: Asked[N], group: Name | None, claim_idl
     return Readiness(threads, look_in_group, seconds, deliver.line_of(wanted, targets))
 
 
-async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target], block: float | None) -> Answer:
+async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target], timeout: float | None) -> Answer:
     """deliver.read_group() in steps: a look in "reads", the delivery in the next commit, the wait in the line.
 
     A task that is cancelled while its delivery is committed has it taken back before it ends, and is the first in
     its line until then.
     """
-    seconds = seconds_of(block)
+    seconds = timeout_of(timeout)
+    wanted = wanted._replace(deadline=clocks.monotonic() + seconds if seconds else None)
     names = [target.stream for target in targets if target.after is None]
     times: SeenTimes | None = threads.source.env.attached(SeenTimes)  # of the first attempt, as its acknowledgements
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial, wraps
 from queue import Empty, SimpleQueue
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from ...storage import fork_hooks
 from ...storage.errors import InvalidArgument
+from ...storage.threads import start
 from ...stream.group.group import Group
 from ...stream.jobs.outcome import Snooze, TimeLimit
 from ...stream.jobs.processes import WorkerProcesses
@@ -27,6 +30,7 @@ from .lane import Lane, outlast, run_each
 from .threads import Attribute, Handle, Threads
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 _LOOK = 0.2  # seconds between looks whether the loop has been closed
 _GRACE = 1.0  # seconds that tasks have to end once they are cancelled
@@ -74,27 +78,36 @@ class Awaited:
         return value
 
     async def _run(self, entry: Entry) -> tuple[Any, BaseException | None]:
-        process, task = os.getpid(), asyncio.current_task()
+        forks, task = fork_hooks.count(), asyncio.current_task()
         assert task is not None
         self.tasks.add(task)
         try:
             return await self._handler(entry), None
-        except asyncio.CancelledError as error:
-            is_end = self.owner is not None and self.owner.cancelling()  # of all tasks, as by asyncio.run()
-            return None, Snooze(0) if is_end else error
-        except (Exception, SystemExit) as error:
-            return None, error
+        except BaseException as error:
+            is_end, kind = self.owner is not None and self.owner.cancelling(), type(error)  # as by asyncio.run()
+            if issubclass(kind, KeyboardInterrupt) and threading.current_thread() is threading.main_thread() and (
+                    is_end or signal.getsignal(signal.SIGINT) is signal.default_int_handler):
+                raise  # it may be of Ctrl-C
+            return None, Snooze(0) if is_end and issubclass(kind, asyncio.CancelledError) else error
         finally:
             self.tasks.discard(task)
-            if os.getpid() != process:
+            if fork_hooks.count() != forks:
                 os._exit(0)  # a child that the handler has forked: the entry is its parent's
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="raxlog worker: loop", daemon=True).start()
+                loop = asyncio.new_event_loop()
+                start(threading.Thread(target=_run_on, args=(loop,), name="raxlog worker: loop", daemon=True))
+                self._loop = loop
             return self._loop
+
+
+def _run_on(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop for ever, whatever its callbacks raise, and also where a handler stops it."""
+    while not loop.is_closed():
+        with suppress(BaseException):
+            loop.run_forever()
 
 
 class AsyncWorker(Handle[Worker]):
@@ -111,22 +124,29 @@ class AsyncWorker(Handle[Worker]):
         """End the worker: no entry is begun any more. From any thread, and from signal handlers."""
         self._plain.stop()
 
-    async def run(self, burst: bool = False) -> None:
+    async def run(self, *, burst: bool = False) -> None:
         """Work until stop(), until the store or the loop is closed, or this task is cancelled: as Worker.run().
 
         Handlers then have ``drain`` seconds, in which this task, cancelled or not, goes on. What has not ended
         is given back, and cancelled.
         """
+        await self._work(partial(self._plain.run, burst=burst))
+
+    async def drain(self, *, limit: int = 10_000) -> dict[str, int]:
+        """As Worker.drain()."""
+        return await self._work(partial(self._plain.drain, limit=limit))
+
+    async def _work(self, call: Callable[..., T]) -> T:
         self._threads.require_open()
         loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[Any]]()
         if isinstance(self._handler, Awaited):
             self._handler.owner, tasks = asyncio.current_task(), self._handler.tasks
         lane = self._threads.workers[self] = Lane(f"worker {self.name!r}", run_each, 1)
         ended = lane.call(partial(
-            self._plain.run, signals=False, burst=burst,
+            call, signals=False,
             until=lambda: loop.is_closed() or not threading.main_thread().is_alive())).future
         try:
-            await asyncio.shield(ended)
+            return await asyncio.shield(ended)
         except asyncio.CancelledError:
             self.stop()
             await outlast(ended)

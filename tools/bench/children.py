@@ -90,7 +90,7 @@ def _waiter(path: str, times: str) -> None:
     store, last = raxlog.open(path), "0"
     _ready()
     for _ in range(int(times)):
-        entry = store.read({"events": last}, block=0)["events"][0]
+        entry = store.read({"events": last}, timeout=None)["events"][0]
         now, last = time.monotonic_ns(), str(entry.id)
         print(now, flush=True)
 
@@ -106,7 +106,7 @@ def _listener(path: str, times: str) -> None:
 def _sleeper(path: str, seconds: str) -> None:
     group = raxlog.open(path).stream("quiet").group("g")
     _ready()
-    group.read("w", 1, block=float(seconds))
+    group.read("w", 1, timeout=float(seconds))
 
 
 def _worker(path: str) -> None:

@@ -58,6 +58,7 @@ COMMANDS = {
     "autoclaim": ("groups.pending", "claim entries that have been pending for too long"),
     "groups": ("groups.groups", "list a stream's consumer groups, with their lag"),
     "lag": ("groups.groups", "print how many entries a group has not been delivered yet"),
+    "job": ("groups.groups", "print what has become of an entry in a group"),
     "create-group": ("groups.groups", "create a consumer group"),
     "destroy-group": ("groups.groups", "delete a consumer group with its consumers and pending entries"),
     "set-group-id": ("groups.groups", "move a group forward or back"),
@@ -131,6 +132,11 @@ example:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. Never raises for what a user can do wrong."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    while (taken := os.open(os.devnull, os.O_RDWR)) <= 2:  # else a file of the store would take a closed one
+        pass
+    os.close(taken)
+    if sys.stdout is None:
+        return _say("standard output is closed", STORE)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without "…" prints \u2026
@@ -206,9 +212,12 @@ def _unknown(arguments: list[str]) -> str:
 def _say(message: str, status: int) -> int:
     """One line on stderr, whatever the message holds, after what was printed before it."""
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError:
         _forget(sys.stdout)
+    if sys.stderr is None:
+        return status
     try:
         prefix = output.styled("raxlog:", output.RED, sys.stderr)
         print(f"{prefix} {output.one_line(message)}", file=sys.stderr, flush=True)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from ...storage.engine.open_options import DURABILITIES
 from ...stream.node.arguments import member_name, name_bytes
 from ...stream.node.stream_id import StreamID, parse_end, parse_id, parse_start
-from .status import USAGE, CommandError, did_you_mean
+from ..output import did_you_mean
+from .status import USAGE, CommandError
 
 
 class Parser(argparse.ArgumentParser):
@@ -59,9 +60,20 @@ def positive(text: str) -> int:
     return _at_least(1, int, text, "whole number")
 
 
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
 def seconds(text: str) -> float:
-    """A number of seconds >= 0."""
-    return _at_least(0, float, text, "number of seconds")
+    """A number of seconds >= 0, or of a unit that stands behind it, as in 10s, 15m, 7d."""
+    number = text.rstrip("".join(_UNITS))
+    unit = _UNITS.get(text.removeprefix(number) or "s")
+    return _at_least(0, lambda typed: float(number if unit else typed) * (unit or 1), text,
+                     "number of seconds, or of ms, s, m, h, d or w,")
+
+
+def patience(text: str) -> float | None:
+    """How long to wait: a number of seconds, or "none" for ever."""
+    return None if text == "none" else seconds(text)
 
 
 def _at_least(least: int, kind: Callable[[str], Number], text: str, what: str) -> Number:
@@ -73,19 +85,19 @@ def _at_least(least: int, kind: Callable[[str], Number], text: str, what: str) -
 
 
 def moment(text: str) -> datetime:
-    """A time with its zone."""
+    """A time with its zone, or a date, which begins at midnight in UTC."""
     with contextlib.suppress(ValueError):
-        time = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(f"{text}T00:00Z" if len(text) == len("2026-11-24") else text)
         if time.tzinfo is not None:
             return time
-    raise argparse.ArgumentTypeError(f"{text!r} is not a time with its zone, as in 2026-11-24T08:00:00Z")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a time with its zone, as in 2026-11-24T08:00:00Z, nor a date")
 
 
 def time_as_id(text: str) -> str:
     """An ID as typed; for a time with its zone, as --time prints it, the milliseconds of that time."""
     edge = "(" if text.startswith("(") else ""
     with contextlib.suppress(argparse.ArgumentTypeError):
-        if "T" in text:  # which no ID has
+        if "T" in text or text.count("-") == 2:  # which no ID has
             return f"{edge}{parse_id(moment(text.removeprefix(edge))).ms}"
     return text
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 
 _PHRASES = tuple((re.compile(python), here) for python, here in (
-    (r"Create both with create_group\(.*, create_stream=True\)\.",
+    (r"Create both with create_group\(.*\)\.",
      "'raxlog create-group --create-stream' creates both."),
     (r"Create it with create_group\(.*\)\.", "'raxlog create-group' creates it."),
-    (r"or pass create_stream=True\.", "or give --create-stream."),
+    (r"or leave create_stream=False out\.", "or give --create-stream."),
     (r"Pass exist_ok=True to take it as it is\.", "--exist-ok takes it as it is."),
     (r"Pass no subjects: it is filtered by others, to take it as it is\.",
      "It is filtered by other subjects; without --subject it is taken as it is."),
@@ -37,8 +37,9 @@ _PHRASES = tuple((re.compile(python), here) for python, here in (
     (r"option asOf", "--as-of"),
 ))  # fmt: skip
 _OPTIONS = re.compile(
-    r"(?<!\S)(batch|block|claim_idle|compression|count|delay|durability|idempotence_cap|idempotence_window|idle|keep|limit|"
-    r"lock_timeout|maxlen|min_idle|minid|mode|node_max_bytes|node_max_entries|refs|retrycount|shard_bytes|shards|time)"
+    r"(?<!\S)(batch|claim_idle|deliveries|compression|count|delay|durability|idempotence_cap|idempotence_window|idle|keep|"
+    r"limit|lock_timeout|max_deliveries|maxlen|min_idle|minid|mode|node_max_bytes|node_max_entries|refs|shard_bytes|shards|"
+    r"time|timeout)"
     r"(?:=|(?=, (?:a number of |[\d.e+]+,)))"
 )
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
+
+from ...storage import clocks
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -40,9 +41,9 @@ class _TextLine:
     def update(self, task: TaskID, **changes: object) -> None:
         state = self._tasks[task]
         state |= {name: value for name, value in changes.items() if value is not None}
-        if time.monotonic() < self._next:
+        if clocks.elapsed() < self._next:
             return
-        self._next = time.monotonic() + _REDRAW
+        self._next = clocks.elapsed() + _REDRAW
         total, completed = state["total"], state["completed"]
         parts = [str(state["description"])]
         if isinstance(total, int) and isinstance(completed, int):
@@ -60,7 +61,7 @@ def _short(path: str) -> str:
 @contextlib.contextmanager
 def progress(name: str, size: int | None, noun: str = "entries") -> Iterator[ByteReport]:
     """A function to report bytes and entries to. ``size`` is None where the input's length is unknown."""
-    began = time.monotonic()
+    began = clocks.elapsed()
     with _bars(
         _SOURCE, "BarColumn", "TaskProgressColumn",
         f"{{task.fields[entries]:,}} {noun}  {{task.fields[rate]:,.0f}}/s",
@@ -69,7 +70,7 @@ def progress(name: str, size: int | None, noun: str = "entries") -> Iterator[Byt
         task = bars.add_task("", total=size, source=_short(name), entries=0, rate=0.0, noun=noun)
 
         def report(position: int, entries: int) -> None:
-            rate = entries / max(time.monotonic() - began, 1e-9)
+            rate = entries / max(clocks.elapsed() - began, 1e-9)
             bars.update(task, completed=position, entries=entries, rate=rate)
 
         yield report

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import mmap
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ...storage import clocks
 from ...storage.errors import RaxlogError
 from .. import output
 from .progress import progress
@@ -51,7 +51,7 @@ def export_keys(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, work: Transfer, call: Callable[[], None], verb: str) -> int:
-    began = time.perf_counter()
+    began = clocks.elapsed()
     trouble: CommandError | None = None
     try:
         call()
@@ -59,7 +59,7 @@ def _run(args: argparse.Namespace, work: Transfer, call: Callable[[], None], ver
         trouble = CommandError("interrupted; run the same command again to go on", INTERRUPTED)
     except RaxlogError as error:
         trouble = CommandError(str(error), status_of(error))
-    took = time.perf_counter() - began
+    took = clocks.elapsed() - began
     words = [f"{output.many(one.total(), 'key', 'keys')} {what}{_shown(one)}"
              for what, one in ((verb, work.done), ("there already", work.kept), ("left out", work.left_out))
              if one or one is work.done]

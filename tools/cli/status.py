@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ...storage.errors import InvalidArgument, NotInstalled, RaxlogError, StreamError, SubscriptionError
 
 DONE, NO, USAGE, STORE, INTERRUPTED = 0, 1, 2, 3, 130
@@ -15,14 +13,6 @@ class CommandError(Exception):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` of what is known and most like a word; empty where nothing is."""
-    import difflib  # noqa: PLC0415
-
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def status_of(error: RaxlogError) -> int:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import raxlog
 
+from ...storage.engine.open_options import BYTES, OWN
 from ...storage.errors import NoStream
 from ...stream.entries.header import shown
-from ..output import text
-from .status import did_you_mean
+from ..output import did_you_mean, text
 
 if TYPE_CHECKING:
     from raxlog import Group, Store, Stream
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 
 def reading(args: Namespace) -> Store:
     """The store at STORE, open for reading."""
-    return raxlog.open(args.store, readonly=True)
+    return raxlog.open(args.store, readonly=True, encoding=BYTES)
 
 
-def writing(args: Namespace, create: bool = False) -> Store:
-    """The store at STORE, open for writing; created only if ``create``."""
-    return raxlog.open(args.store, create=create, durability=args.durability, lock_timeout=args.lock_timeout)
+def writing(args: Namespace, create: bool = False, in_bytes: bool = True) -> Store:
+    """The store at STORE, open for writing; created only if ``create``. Commands work in bytes."""
+    return raxlog.open(args.store, create=create, durability=args.durability, lock_timeout=args.lock_timeout,
+                       encoding=BYTES if in_bytes else OWN)
 
 
 def existing(store: Store, name: bytes) -> Stream:

@@ -9,13 +9,18 @@ connection, and ends with the client.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import threading
 import weakref
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from ...storage import fork_hooks
+from ...storage.engine.open_options import BYTES
 from ...storage.errors import NotInstalled
+from ...storage.files.lmdb_errors import translated
+from ...storage.notices import noted
+from ...storage.threads import start
 from ...store import Store
 from .server import Options, Server
 
@@ -31,7 +36,7 @@ class Door:
         self._path = store.path
         self._options = store.parts()[0].env.options
         self._lock = threading.Lock()
-        self._pid = 0  # of the process that it runs in
+        self._forks = -1  # of the process that it runs in
         self._thread = threading.Thread()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Server | None = None
@@ -40,7 +45,7 @@ class Door:
     def connect(self) -> socket.socket:
         """The client's end of a new connection."""
         with self._lock:
-            if self._loop is None or self._pid != os.getpid():
+            if self._loop is None or self._forks != fork_hooks.count():
                 self._begin()
             assert self._loop is not None
             assert self._server is not None
@@ -52,25 +57,36 @@ class Door:
         """End all connections, and the server once what has begun is done. The next connection begins it anew."""
         with self._lock:
             loop, self._loop = self._loop, None
-            if loop is not None and self._pid == os.getpid() and self._ends is not None:
+            if loop is not None and self._forks == fork_hooks.count() and self._ends is not None:
                 loop.call_soon_threadsafe(self._ends.set)
                 if self._thread is not threading.current_thread():  # the collector may call it anywhere
                     self._thread.join()
 
     def _begin(self) -> None:
-        store = Store.open(self._path, durability=self._options.durability)
-        ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(store, ready)),
-                                        name=f"raxlog clients of {self._path}", daemon=True)
-        self._thread.start()
-        ready.wait()
-        self._pid = os.getpid()
+        ready = Future[None]()
+        name = f"raxlog clients of {self._path}"
+        self._thread = threading.Thread(target=self._run, args=(ready,), name=name, daemon=True)
+        with translated(self._path):
+            start(self._thread)
+            ready.result()
+        self._forks = fork_hooks.count()
 
-    async def _serve(self, store: Store, ready: threading.Event) -> None:
+    @noted
+    def _run(self, ready: Future[None]) -> None:
+        try:
+            with asyncio.Runner() as runner:  # which may get no loop: then nothing is open
+                runner.run(self._serve(ready))
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    async def _serve(self, ready: Future[None]) -> None:
+        store = Store.open(self._path, durability=self._options.durability, encoding=BYTES)
         server = self._server = Server(store, Options(host=None))
         ends = self._ends = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        ready.set()
+        ready.set_result(None)
         await ends.wait()
         await server.close()
 

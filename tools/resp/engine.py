@@ -9,10 +9,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
@@ -20,7 +18,9 @@ from itertools import count, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from ...storage import clocks
 from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.engine.open_options import BYTES
 from ...storage.errors import (
     CountTooSmall,
     DumpChecksum,
@@ -36,6 +36,7 @@ from ...storage.errors import (
     StoreError,
     StreamExhausted,
 )
+from ...storage.notices import report
 from ...store import Store
 from ...stream.entries.batch import Batch
 from ...stream.entries.session import Moment, ask
@@ -46,8 +47,8 @@ from ..aio.lane import Call, Lane, run_each
 from ..aio.threads import Threads
 from ..aio.waits import Look, Readiness, readiness
 from .events import Events
-from .keyspace import DUE, NEVER, Keys, due_at, now_ms
-from .replies import NIL, CommandError, Encoded, Nil, encoded
+from .keyspace import DUE, NEVER, Keys, due_at
+from .replies import NIL, CommandError, Encoded, Nil, Pieces, bare, encoded, in_pieces
 from .table import ALONE, LOOKS, Command, Run
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ _AFTER_ERROR = 1.0
 _EXPIRE_AT_ONCE = 256  # keys
 _FIRST_DUE = Condition(first_key_from, DUE)
 
-_log = logging.getLogger("raxlog.resp")
+LOG = "raxlog.resp"
 
 
 class Block(NamedTuple):
@@ -140,7 +141,10 @@ class Engine:
         self._timer.cancel()
         await self._lane.idle(timeout)
         self._lane.end()
-        await self.threads.close(timeout)
+        try:
+            await self.threads.close(timeout)
+        except StoreError:  # a call has begun that cannot be broken off; the others have been withdrawn
+            await self.threads.close(math.inf)
 
     # -- for sessions -------------------------------------------------------------------
 
@@ -150,14 +154,16 @@ class Engine:
             return self.write(session, command, words)
         return self.threads.call("reads", partial(self._direct, session, command, words))
 
-    def aside(self, session: Session, command: Command, words: list[bytes]) -> asyncio.Future[Encoded]:
+    def aside(self, session: Session, command: Command, words: list[bytes]) -> asyncio.Future[Pieces]:
         """Run a command that may take long beside all others, with commits of its own."""
 
-        async def run() -> Encoded:
+        def reply() -> Pieces:
+            return in_pieces(self._direct(session, command, words, is_aside=True), session.protocol)
+
+        async def run() -> Pieces:
             if self._expires() and self._expiring is not None:
                 await asyncio.wait([self._expiring])
-            return await self.threads.call(
-                "others", lambda: Encoded(encoded(self._direct(session, command, words), session.protocol)))
+            return await self.threads.call("others", reply)
 
         return self._loop.create_task(run())
 
@@ -239,7 +245,7 @@ class Engine:
         self.is_open = False
         try:
             self.store.close()
-            store = Store.open(self.store.path, durability=options.durability)
+            store = Store.open(self.store.path, durability=options.durability, encoding=BYTES)
             self.threads.use(store)
             self._use(store)
             for session in sessions:
@@ -268,10 +274,10 @@ class Engine:
     async def wait(self, waiter: Waiter) -> object:
         """The reply to a command that is blocked; NIL after its time. Cancelled, it has taken nothing."""
         block = waiter.block
-        deadline = None if not block.seconds else time.monotonic() + block.seconds
+        deadline = None if not block.seconds else clocks.elapsed() + block.seconds
         watch = asyncio.create_task(self._watch(waiter))
         try:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            left = None if deadline is None else max(0.0, deadline - clocks.elapsed())
             await asyncio.wait([waiter.future], timeout=left)
             if waiter.future.done() or not await self._withdraw(waiter):
                 return await waiter.future
@@ -316,7 +322,7 @@ class Engine:
 
     def _expires(self) -> bool:
         """Whether keys are on their way out, whose time has come: what begins now runs behind that."""
-        if self._expiring is None and now_ms() >= self._writing.next_due:
+        if self._expiring is None and clocks.now_ms() >= self._writing.next_due:
             self._expiring = self._lane.call(self._expire).future
             self._expiring.add_done_callback(self._expired)
         return self._expiring is not None
@@ -327,7 +333,7 @@ class Engine:
     def _expired(self, expiring: asyncio.Future[Outcome]) -> None:
         self._expiring = None
         if not expiring.cancelled() and expiring.exception() is not None:
-            _log.error("expiring keys: %s", expiring.exception())
+            report(LOG, "error", "expiring keys: %s", expiring.exception())
 
     async def _keep_time(self) -> None:
         """Notice the times that other processes have given keys, and let keys go that are not asked for."""
@@ -337,8 +343,8 @@ class Engine:
                     await changed()  # finds nothing to return: goes on until an error
             except StoreClosed:  # it is being opened again, or the server ends
                 await asyncio.sleep(_EXPIRE_EVERY)
-            except Exception:  # of whatever kind: else no key would go any more that is not asked for
-                _log.exception("looking for keys whose time has come")
+            except Exception as error:  # of whatever kind: else no key would go any more that is not asked for
+                report(LOG, "error", "looking for keys whose time has come", error=error)
                 await asyncio.sleep(_AFTER_ERROR)
 
     async def _look_at_times(self) -> Look[bool]:
@@ -349,19 +355,19 @@ class Engine:
         at = due_at(first)
         keys.next_due = min(keys.next_due, at)
         self._expires()
-        again = None if at == NEVER else time.monotonic() + max(0.0, at - now_ms()) / 1000
+        again = None if at == NEVER else clocks.monotonic() + max(0.0, at - clocks.now_ms()) / 1000
         return False, {_FIRST_DUE: first}, again
 
     # -- in the lane's thread -----------------------------------------------------------
 
-    def _direct(self, session: Session, command: Command, words: list[bytes]) -> object:
+    def _direct(self, session: Session, command: Command, words: list[bytes], is_aside: bool = False) -> object:
         if command.kind is LOOKS:
             direct, streams, pubsub = self.store.parts()
             with direct.read() as txn:
                 moment = Moment(direct.env, txn)
                 keys = Keys(Calls(streams, pubsub, moment), State(moment))
                 return _guarded(command.handler, _run(session, keys), words)
-        return _guarded(command.handler, _run(session, self.reading), words)
+        return _guarded(command.handler, _run(session, self.reading)._replace(is_aside=is_aside), words)
 
     def _commit(self, calls: list[Call[Any]]) -> None:
         for is_alone, some in groupby(calls, attrgetter("is_alone")):
@@ -451,7 +457,7 @@ def _guarded(handler: Callable[..., T], run: Run, words: list[Any], *more: int) 
     except RaxlogError:
         raise
     except Exception as error:
-        _log.exception("%r", words[:4])
+        report(LOG, "error", "%r", words[:4], error=error)
         raise StoreError(f"internal error: {error!r}") from error
 
 
@@ -471,6 +477,7 @@ _IN_REDIS_WORDS: dict[type, str] = {
 
 def failure(error: BaseException) -> CommandError:
     """An error as a client gets it."""
+    bare(error)
     if isinstance(error, CommandError):
         return error
     words = next((_IN_REDIS_WORDS[kind] for kind in type(error).__mro__ if kind in _IN_REDIS_WORDS), f"ERR {error}")

@@ -7,17 +7,20 @@
     when a key goes    state[\\0dbe\\0 name]        ms
                        state[\\0dbt\\0 ms name]     empty: all of them in the order of time
 
-The name of a key of database 0 is the key; in database 3 it is ``\\0db3\\0`` and the key. Where a program has given a
-stream and a row of state the same name, the key is the stream.
+The name of a key of database 0 is the key; in database 3 it is ``\\0db3\\0`` and the key. So no key of database 0
+begins with ``\\0db``: it would be a key of another one, or one of the rows above. Where a program has given a stream
+and a row of state the same name, the key is the stream.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+from ...storage.clocks import now_ms
 from ...storage.format.keys import MAX_NAME
 from ...stream.entries.batch import Batch
+from ...stream.node.arguments import stored_bytes
 from ...stream.state import State
 from ...stream.stream import Stream
 from ...transaction import Calls
@@ -40,9 +43,11 @@ def prefix_of(database: int) -> bytes:
     return MARK + b"%d\0" % database if database else b""
 
 
-def now_ms() -> int:
-    """The time by which keys go."""
-    return time.time_ns() // 1_000_000
+def name_of(database: int, key: bytes) -> bytes:
+    """The name of a key in the store. CommandError for one of database 0 that would not be its own."""
+    if key.startswith(MARK) and not database:
+        raise CommandError("ERR in database 0 no key can begin with \\0db: such rows are the server's own")
+    return prefix_of(database) + key
 
 
 class Keys:
@@ -58,7 +63,7 @@ class Keys:
         self.state = state
         self.note = note
         self.next_due = 0
-        self._batch = batch  # that all changes go to; None: what has been seen may have changed since
+        self.batch = batch  # that all changes go to; None: what has been seen may have changed since
         self._seen: tuple[object, set[bytes]] = None, set()  # a transaction, and names that are no string or list in it
         self._handles: dict[tuple[bytes, int, int], Stream] = {}
 
@@ -81,14 +86,14 @@ class Keys:
 
     def require_stream(self, name: bytes) -> None:
         """WRONGTYPE where the key is a string or a list."""
-        if self._batch is not None and self._batch.txn is not self._seen[0]:
-            self._seen = self._batch.txn, set()
+        if self.batch is not None and self.batch.txn is not self._seen[0]:
+            self._seen = self.batch.txn, set()
         no_values = self._seen[1]
         if name in no_values:
             return
         if (self._has(name) or self._has(LIST + name)) and not self.calls.stream(name).exists():
             raise wrong_type()
-        if self._batch is not None:
+        if self.batch is not None:
             no_values.add(name)
 
     def _has(self, row: bytes) -> bool:
@@ -121,7 +126,7 @@ class Keys:
             for start, end in _spans(mark, prefix):
                 start = max(start, (mark + first)[:MAX_NAME])  # no list has a name that is cut off here
                 if end is None or start < end:
-                    found.update(name[len(mark):] for name in between(start, end, count))
+                    found.update(stored_bytes(name, "name")[len(mark):] for name in between(start, end, count))
         return sorted(found)[:count]
 
     def how_many_go(self, prefix: bytes) -> int:
@@ -194,7 +199,7 @@ class Keys:
         if kind == "none":
             return None
         stream = self.calls.stream(name)
-        what = stream.info()._replace(first_entry=None, last_entry=None) if kind == "stream" else \
+        what = replace(stream.info(), first_entry=None, last_entry=None) if kind == "stream" else \
             self.state[name if kind == "string" else LIST + name]
         return what, self.goes_at(name)
 

@@ -11,9 +11,9 @@ A push or a pop changes one row of an item and the head. What goes from the midd
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Iterable
 
+from ...storage import clocks
 from ...stream.state import State
 
 _HEAD = struct.Struct(">QQQ")
@@ -65,6 +65,6 @@ class StoredList:
 
     def _save(self) -> None:
         if len(self):
-            self._state[self._head] = _HEAD.pack(self._first, self._end, time.time_ns())
+            self._state[self._head] = _HEAD.pack(self._first, self._end, clocks.wall_ns())
         else:
             self._state.pop(self._head, None)

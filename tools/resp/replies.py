@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import Enum
+from typing import TypeVar
 
 from ...storage.errors import RaxlogError
 
@@ -20,19 +22,29 @@ class Nil(Enum):
 
 
 NIL = Nil.ARRAY
+_PARTS, _LARGE = 2048, 1 << 16  # parts, and bytes of one, that make a piece
 
 
 class CommandError(RaxlogError):
     """An error as a client gets it, with its code in front."""
 
 
+E = TypeVar("E", bound=BaseException)
+
+
+def bare(error: E) -> E:
+    """The error without the calls that it came through: they hold the request, and would until the collector comes."""
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error
+
+
 def quoted(word: bytes) -> str:
     """A word as MONITOR shows it."""
-    shown = (_SHOWN.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in word)
-    return f'"{"".join(shown)}"'
+    return f'"{word.decode("latin-1").translate(_SHOWN)}"'
 
 
-_SHOWN = {ord(one): "\\" + letter for one, letter in zip('\\"\n\r\t\a\b', '\\"nrtab', strict=True)}
+_SHOWN = {byte: f"\\x{byte:02x}" for byte in range(256) if not 32 <= byte < 127} | {
+    ord(one): "\\" + letter for one, letter in zip('\\"\n\r\t\a\b', '\\"nrtab', strict=True)}
 
 
 class Pairs(list["tuple[bytes, object]"]):
@@ -47,6 +59,10 @@ class Encoded(bytes):
     """A reply that is encoded already."""
 
 
+class Pieces(list[bytes]):
+    """A long reply, encoded, in pieces."""
+
+
 class Several(list[object]):
     """Several replies to one command."""
 
@@ -58,6 +74,27 @@ def encoded(reply: object, protocol: int) -> bytes:
     parts: list[bytes] = []
     _encode(reply, protocol, parts)
     return b"".join(parts)
+
+
+def in_pieces(reply: object, protocol: int) -> Pieces:
+    """The bytes of a long reply: its arrays may be iterators, of which one item after the other is made and encoded."""
+    parts = Pieces()
+    _encode(reply, protocol, parts)
+    return parts if isinstance(reply, Iterator) else Pieces([b"".join(parts)])
+
+
+def _encode_each(items: Iterable[object], protocol: int, parts: list[bytes]) -> None:
+    head, many = len(parts), 0
+    some: list[bytes] = []
+    parts.append(b"")
+    for item in items:
+        many += 1
+        _encode(item, protocol, some)
+        if len(some) > _PARTS or len(some[-1]) > _LARGE:
+            parts.append(b"".join(some))
+            some.clear()
+    parts[head] = b"*%d\r\n" % many
+    parts.append(b"".join(some))
 
 
 def _encode(reply: object, protocol: int, parts: list[bytes]) -> None:
@@ -86,6 +123,8 @@ def _encode(reply: object, protocol: int, parts: list[bytes]) -> None:
         parts.append(b"%b%d\r\n" % (b">" if protocol == 3 and isinstance(reply, Push) else b"*", len(reply)))
         for one in reply:
             _encode(one, protocol, parts)
+    elif isinstance(reply, Iterator):
+        _encode_each(reply, protocol, parts)
     elif reply is None or reply is NIL:
         parts.append(b"_\r\n" if protocol == 3 else b"*-1\r\n" if reply is NIL else b"$-1\r\n")
     elif isinstance(reply, CommandError):

@@ -3,12 +3,15 @@
     *2\\r\\n $4\\r\\nXLEN\\r\\n $1\\r\\ns\\r\\n     an array of bulk strings
     XLEN s\\r\\n                             a line of words, some of them quoted (a person with telnet)
 
-What is no request is answered with Redis' words, and ends the connection.
+What is no request is answered with Redis' words, and ends the connection. So does a line of HTTP, without an answer:
+any page in a browser can send one, with more lines of its own choice behind it. And so does a first line that begins
+with no command: that of another protocol (TLS, SMTP, PROXY), in which a stranger may have a say.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from ...storage.errors import RaxlogError
 from .whole import cut
@@ -22,17 +25,23 @@ _LONGEST_UNKNOWN = 1 << 14
 _ESCAPES = {ord("n"): 10, ord("r"): 13, ord("t"): 9, ord("b"): 8, ord("a"): 7}
 _HEX = b"0123456789abcdefABCDEF"
 _SPACES = b" \t\n\r\v\f\0"
+FOREIGN = {b"post", b"host:"}  # first words, as no command has
 
 
 class ProtocolError(RaxlogError):
     """Bytes that are no request."""
 
 
-class RequestParser:
-    """The requests of one client. ``limit``: the most bytes of one."""
+class ForeignRequest(ProtocolError):
+    """A request of HTTP: what Redis takes for one (FOREIGN), in a line also its usual forms."""
 
-    def __init__(self, limit: int) -> None:
+
+class RequestParser:
+    """The requests of one client. ``limit``: the most bytes of one; ``is_command`` is asked of the first line."""
+
+    def __init__(self, limit: int, is_command: Callable[[bytes], bool] = bool) -> None:
         self._limit = limit
+        self._is_command = is_command
         self._data = bytearray()
         self._at = 0
         self._ready: deque[list[bytes]] = deque()  # requests that have been cut out
@@ -41,6 +50,11 @@ class RequestParser:
         self._size = -1  # of the bulk string whose line has come
         self._taken = 0  # bytes of the request
         self.is_trusted = True
+
+    @property
+    def held(self) -> int:
+        """Bytes that have come and are not cut out."""
+        return len(self._data) + self._taken - (self._size + _WORD if self._size >= 0 else 0)
 
     def feed(self, data: bytes) -> None:
         """Bytes have come."""
@@ -79,7 +93,14 @@ class RequestParser:
                 return None
             line = bytes(self._data[self._at : end]).removesuffix(b"\r")
             self._forget(end + 1)
-            return split_words(line)
+            words = split_words(line)
+            name = words[0].lower() if words else b""
+            if name == b"post" or name.startswith(b"host:") or (len(words) == 3 and words[2].startswith(b"HTTP/")):
+                raise ForeignRequest
+            if words and not self._is_command(words[0]):
+                raise ProtocolError("the first line is no command")
+            self._is_command = bool if words else self._is_command
+            return words
         line_ = self._line("mbulk count string")
         if line_ is None:
             return None
@@ -121,7 +142,8 @@ class RequestParser:
         end = self._at + self._size
         if len(self._data) < end + 2:
             return False
-        self._words.append(bytes(self._data[self._at : end]))
+        with memoryview(self._data) as view:
+            self._words.append(bytes(view[self._at : end]))
         self._forget(end + 2)
         self._size = -1
         return True

@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING
 
 from ...index.pubsub.channels import ChannelMessage, Subscriber
 from ...storage.errors import RaxlogError
+from ...storage.notices import report
 from . import table
-from .engine import Outcome, Waiter, failure
+from .engine import LOG, Outcome, Waiter, failure
 from .keyspace import Keys
-from .replies import CommandError, Push, encoded
-from .requests import ProtocolError, RequestParser
+from .replies import CommandError, Pieces, Push, bare, encoded
+from .requests import FOREIGN, ForeignRequest, ProtocolError, RequestParser
 from .table import ALONE, LOOKS, READS, SESSION, WRITES, Command, Run
 
 if TYPE_CHECKING:
     from .server import Server
 
 _AT_ONCE = 256  # requests
-_VALUES_AT_ONCE = 16  # of those whose replies may have 16 MB
+_VALUES_AT_ONCE = 16  # of those whose replies may have 16 MB; fewer, once they have
 _CHUNK = 1 << 16
 _PIECE = 1 << 20
 _SUBSCRIBES = {letter + verb for letter in (b"", b"p", b"s") for verb in (b"subscribe", b"unsubscribe")}
@@ -33,11 +34,13 @@ _BLOCKS = {b"xread", b"xreadgroup", b"blpop", b"brpop"}
 _ALTERS = {b"auth", b"hello", b"reset", b"select", b"watch", b"unwatch", *_SUBSCRIBES}  # how what follows is run
 _WAITED_FOR = _BLOCKS | _ALTERS  # by what follows them
 _UNBOUNDED = {b"keys", b"dump", b"xrange", b"xrevrange", b"xread"}  # the last three with no COUNT, or more than 999
-_VALUES = {b"get", b"getset", b"getdel", b"getex", b"mget", b"lrange", b"lpop", b"rpop"}
+_VALUES = {b"get", b"getset", b"getdel", b"getex", b"mget", b"lrange", b"lpop", b"rpop", b"xrange", b"xrevrange"}
 _PATIENCE = 30.0  # seconds
 _WHILE_SUBSCRIBED = {*_SUBSCRIBES, b"ping", b"quit", b"reset"}  # in RESP2
 _OUTSIDE = {b"exec", b"discard", b"multi", b"watch", b"quit", b"reset"}  # what a MULTI does not queue
-_MOST_UNREAD = 32 << 20  # bytes of messages for a client that does not read them
+MOST_UNREAD = 32 << 20  # bytes of messages for a client that does not read them
+_MOST_BEHIND = 32 << 20  # bytes that a client sends behind a command that waits
+_OBJECT, _KEY = 64, 1 << 10  # bytes that a word takes besides, and about those of what is watched or subscribed to
 _UNAUTHENTICATED = {b"auth", b"hello", b"quit", b"reset"}
 
 
@@ -55,19 +58,22 @@ class Session:
         self.is_closing = False
         self.is_blocked = False
         self.queue: list[tuple[Command, list[bytes]]] | None = None  # of a MULTI
+        self._queued = 0  # bytes of it
         self.is_aborted = False  # one of its commands was wrong
         self.watched: dict[bytes, object] = {}
         self.peer = _address(writer.get_extra_info("peername"))
         self._reader = reader
         self._writer = writer
-        self._parser = RequestParser(server.options.request_limit)
+        self._parser = RequestParser(server.options.request_limit, table.is_command)
         self._parser.is_trusted = self.is_authenticated
         self._error: ProtocolError | None = None
         self._next: list[bytes] | None = None  # a request that was not begun with those before it
         self._is_answering = False
         self.subscriber: Subscriber | None = None
         self._loop = asyncio.get_running_loop()
+        self._values_at_once = _VALUES_AT_ONCE
         self._held: list[bytes] = []  # messages, until what is being answered is
+        self._held_bytes = 0
 
     async def serve(self) -> None:
         """Answer until the client, or the server, ends the connection."""
@@ -80,25 +86,73 @@ class Session:
                 data = await self._reader.read(_CHUNK)
                 if not data:
                     return
-                self._parser.feed(data)
+                self._feed(data)
+        except ForeignRequest:
+            self.server.warn_of_foreign(self.peer)
         except ProtocolError as error:
             self._send(CommandError(f"ERR Protocol error: {error}"))
-        except ConnectionError:
-            return
+        except OSError as error:
+            bare(error)
+
+    async def end(self) -> None:
+        """Let go of all that it holds, and of the connection once the client has read what is written to it."""
+        self.server.monitors.discard(self)
+        self.unsubscribe()
+        self.discard()
+        self._parser, self._error, self._next = RequestParser(0), None, None
+        self._writer.transport.set_write_buffer_limits(0)
+        try:
+            await self._drain(0)
+        except OSError as error:  # that of the reader refers to what refers to the reader
+            bare(error)
         finally:
-            with contextlib.suppress(ConnectionError, RuntimeError):
-                self._writer.close()
+            self._writer.close()
+        self._loop.call_soon(self._let_go)  # behind what close() has begun
+
+    def _let_go(self) -> None:
+        """Drop the calls behind what a write of a lost connection met: asyncio keeps them with the error."""
+        if self._reader.exception() is not None:  # it is closed, so nothing is waited for
+            try:
+                self._writer.wait_closed().send(None)
+            except Exception as error:
+                bare(error)
+
+    def cut(self, why: str) -> None:
+        """End the connection at once."""
+        report(LOG, "warning", "the connection of client %d, %s, is ended: %s", self.number, self.peer, why)
+        self.is_closing = True
+        self._held.clear()
+        self._writer.transport.abort()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether there is no client any more to answer."""
+        return self.is_closing or self._writer.is_closing()
+
+    @property
+    def weight(self) -> int:
+        """Bytes that it holds, replies left out."""
+        keys = len(self.watched) + (self.subscriber.subscriptions if self.subscriber is not None else 0)
+        return (self._parser.held + self._queued + self._held_bytes + self._writer.transport.get_write_buffer_size()
+                + keys * _KEY + sum(map(len, [self.client_name, *self.library.values()])))
+
+    def _feed(self, data: bytes) -> None:
+        self._parser.feed(data)
+        self.server.weigh(len(data))
 
     def push(self, message: bytes) -> None:
         """Send what is no reply, not in between those of a pipeline; end a client that reads none of it."""
+        transport = self._writer.transport
+        if transport.is_closing():
+            return
         if self._is_answering:
             self._held.append(message)
-            return
-        if self._writer.is_closing():
-            return
-        self._writer.write(message)
-        if self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
-            self._writer.transport.abort()
+            self._held_bytes += len(message)
+        else:
+            transport.write(message)
+        if self._held_bytes + transport.get_write_buffer_size() > MOST_UNREAD:
+            self.cut("it lets too many messages wait")
+        self.server.weigh(len(message))
 
     def listener(self) -> Subscriber:
         """What it subscribes with."""
@@ -109,8 +163,7 @@ class Session:
     @property
     def is_subscribed(self) -> bool:
         """Whether it may get messages."""
-        held = self.subscriber
-        return held is not None and bool(held.channels or held.patterns or held.shard_channels)
+        return self.subscriber is not None and self.subscriber.subscriptions > 0
 
     def listen_again(self) -> None:
         """Subscribe to what it was subscribed to, in the store that has been opened again."""
@@ -136,7 +189,7 @@ class Session:
     def _pause(self) -> None:
         """What has been answered is sent: now messages may be."""
         self._is_answering = False
-        held, self._held = self._held, []
+        held, self._held, self._held_bytes = self._held, [], 0
         for message in held:
             self.push(message)
 
@@ -154,7 +207,7 @@ class Session:
 
     def discard(self) -> None:
         """End the MULTI, and watch nothing."""
-        self.queue, self.is_aborted, self.watched = None, False, {}
+        self.queue, self._queued, self.is_aborted, self.watched = None, 0, False, {}
 
     # -- requests -----------------------------------------------------------------------
 
@@ -167,21 +220,23 @@ class Session:
         while len(requests) < _AT_ONCE:
             try:
                 words, self._next = self._next or self._parser.next(), None
+                if words is None:
+                    break
+                name = words[0].lower()
+                if name in FOREIGN:
+                    raise ForeignRequest
             except ProtocolError as error:
                 if not requests:
                     raise
-                self._error = error  # after the replies to these
+                self._error = bare(error)  # after the replies to these
                 break
-            if words is None:
-                break
-            name = words[0].lower()
             is_long = name in _UNBOUNDED and _is_long(words)
             if is_long and requests:
                 self._next = words
                 break
             requests.append(words)
             values += name in _VALUES
-            if is_long or name in _WAITED_FOR or values == _VALUES_AT_ONCE:
+            if is_long or name in _WAITED_FOR or values >= self._values_at_once:
                 break
         return requests
 
@@ -209,7 +264,7 @@ class Session:
                                      return_exceptions=True)
             begun.append((self._begin(words, command, writes, len(requests) == 1), self.protocol))
             at += 1
-        replies = bytearray()
+        replies, largest = bytearray(), 0
         for one, protocol in begun:
             if len(replies) > _CHUNK or (replies and isinstance(one, asyncio.Future) and not one.done()):
                 self._writer.write(bytes(replies))
@@ -224,12 +279,14 @@ class Session:
                     reply = await self._blocked(reply)
             except RaxlogError as error:
                 reply = failure(error)
-            some = encoded(reply, protocol)
-            if len(some) > _PIECE:
-                await self._send_large(bytes(replies), some)
+            pieces = reply if isinstance(reply, Pieces) else [encoded(reply, protocol)]
+            largest = max(largest, size := sum(map(len, pieces)))
+            if size > _PIECE:
+                await self._send_large(bytes(replies), *pieces)
                 replies.clear()
             else:
-                replies += some
+                replies += b"".join(pieces)
+        self._values_at_once = 1 if largest > _PIECE else _VALUES_AT_ONCE
         self._writer.write(bytes(replies))
         self._pause()
         await self._drain()
@@ -252,15 +309,17 @@ class Session:
                 self._writer.write(memoryview(part)[start : start + _PIECE])
                 await self._drain()
 
-    async def _drain(self) -> None:
-        """Wait until nearly all that is sent has been read; end a client that reads none of it."""
+    async def _drain(self, most: int = _CHUNK) -> None:
+        """Wait until (nearly) all that is sent has been read; end a client that reads none of it."""
         transport = self._writer.transport
-        while (unread := transport.get_write_buffer_size()) > _CHUNK:
+        if transport.is_closing():
+            raise ConnectionResetError
+        while (unread := transport.get_write_buffer_size()) > most:
             try:
                 await asyncio.wait_for(self._writer.drain(), _PATIENCE)
             except TimeoutError:
                 if transport.get_write_buffer_size() >= unread:
-                    transport.abort()
+                    self.cut("it reads nothing of its replies")
                     raise ConnectionResetError from None
 
     def _begin(self, words: list[bytes], command: Command | CommandError, in_writes: bool, is_alone: bool) -> object:
@@ -278,6 +337,7 @@ class Session:
                 if command.kind is ALONE:
                     raise CommandError("ERR Command not allowed inside a transaction")
                 self.queue.append((command, words))
+                self._queued += sum(map(len, words)) + _OBJECT * (len(words) + 3)
                 self.server.report(self, words)
                 return "QUEUED"
             try:
@@ -291,7 +351,7 @@ class Session:
                 return CommandError(f"EXECABORT Transaction discarded because of: {str(error).removeprefix('ERR ')}")
             if self.queue is not None and (is_wrong or words[0].lower() not in _OUTSIDE):
                 self.is_aborted = True
-            return error
+            return bare(error)
 
     def _run(self, command: Command, words: list[bytes], in_writes: bool, is_alone: bool) -> object:
         if command.kind is SESSION:
@@ -314,16 +374,18 @@ class Session:
                 await asyncio.wait([wait, listen], return_when=asyncio.FIRST_COMPLETED)
                 if listen.done() and not wait.done():
                     data = listen.result()
-                    if not data:
+                    self._feed(data)
+                    if self._parser.held > _MOST_BEHIND:
+                        self.cut("it sends too much behind a command that waits")
+                    if not data or self.is_gone:
                         raise ConnectionResetError
-                    self._parser.feed(data)
                     listen = asyncio.create_task(self._reader.read(_CHUNK))
             return wait.result()
         finally:
             self.is_blocked, self._is_answering = False, True
             for task in (wait, listen):
                 task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+            with contextlib.suppress(asyncio.CancelledError, OSError):
                 self._parser.feed(await listen)
 
     def _send(self, reply: object) -> None:
@@ -334,7 +396,7 @@ def _command_of(words: list[bytes]) -> Command | CommandError:
     try:
         return table.find(words)
     except CommandError as error:
-        return error
+        return bare(error)
 
 
 def _is_long(words: list[bytes]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .keyspace import prefix_of
+from .keyspace import name_of
 from .replies import CommandError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Run(NamedTuple):
     server: Server
     may_block: bool = False  # not in EXEC, nor where a blocked command is tried again
     waiter: Waiter | None = None  # of a command that is tried again
+    is_aside: bool = False  # its reply is encoded where it runs, and may have iterators for arrays
 
     @property
     def calls(self) -> Calls:
@@ -54,7 +55,7 @@ class Run(NamedTuple):
 
     def name(self, key: bytes) -> bytes:
         """The name in the store of a key of the client's database."""
-        return prefix_of(self.session.database) + key
+        return name_of(self.session.database, key)
 
     def note(self, kind: str, event: str, key: bytes) -> None:
         """A change to a key, for those that subscribe to such."""
@@ -123,6 +124,11 @@ def find(words: list[bytes]) -> Command:
         raise CommandError(f"ERR unknown command '{text_of(words[0][:128])}', with args beginning with: {given}{hint}")
     found.require_arity(words)
     return found
+
+
+def is_command(name: bytes) -> bool:
+    """Whether there is a command of that name, or subcommands."""
+    return any(one.partition(b"|")[0] == name.lower() for one in COMMANDS)
 
 
 def text_of(word: bytes) -> str:

@@ -9,18 +9,18 @@ What is not a stream, string or list is counted and left out.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...index.pubsub.glob import glob_matches
+from ...storage.clocks import now_ms
 from ...storage.errors import NotInstalled
 from ...storage.format.keys import MAX_NAME
 from ...store import Store
 from ...stream.dump.rdb_file import Row, read_dump
 from ...transaction import Calls
-from .keyspace import LIST, Keys, now_ms, prefix_of
+from .keyspace import LIST, MARK, Keys, prefix_of
 
 if TYPE_CHECKING:
     import redis
@@ -53,6 +53,8 @@ class Transfer:
             name = prefix_of(row.database) + row.key
             if row.value is None:
                 self.left_out[row.kind] += 1
+            elif row.key.startswith(MARK) and not row.database:
+                self.left_out["name that is reserved"] += 1
             elif len(name) > (MAX_NAME if row.kind == "stream" and row.at is None else _LONGEST):
                 self.left_out["name that is too long"] += 1
             elif row.at is not None and row.at <= now_ms():
@@ -147,5 +149,5 @@ def rows_of(client: redis.Redis, pattern: bytes) -> Iterator[Row]:
         for name, payload, left in zip(wanted, found[::2], found[1::2], strict=True):
             if payload is not None:
                 kind, value = read_dump(payload)
-                at = time.time_ns() // 1_000_000 + left if left >= 0 else None
+                at = now_ms() + left if left >= 0 else None
                 yield Row(0, name, kind, payload if kind == "stream" else value, at)

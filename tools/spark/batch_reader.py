@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from ...stream.node.stream_id import MAX64, StreamID, make_id
 from . import live_snapshot, plan, scan
 from .location import find
-from .options import Options
+from .options import SHORT_ZONES, Options
 from .schema import Columns
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ class BatchReader(DataSourceReader):
 def session_zone(options: Options) -> str:
     """Where times without a zone are: as the option timeZone says, else the session if it has one set, else UTC."""
     context = TaskContext.get()
-    return options.time_zone or (context and context.getLocalProperty("spark.sql.session.timeZone")) or "UTC"
+    zone = options.time_zone or (context and context.getLocalProperty("spark.sql.session.timeZone")) or "UTC"
+    return SHORT_ZONES.get(zone, zone)
 
 
 class FilteringReader(BatchReader):

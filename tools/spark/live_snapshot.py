@@ -18,11 +18,12 @@ import fcntl
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from ...recovery.snapshot import full, manifest
+from ...recovery.snapshot.shard_cache import private_folder
+from ...storage import clocks
 from ...storage.engine.environment import Environment
 from ...storage.errors import RaxlogError, StoreError
 from .location import LIVE, SNAPSHOT, DataLocation, opened
@@ -44,7 +45,7 @@ def at_rest(place: DataLocation, options: Options) -> DataLocation:
     with opened(place.path) as source:
         store, moment = source.env.record.uuid.hex(), _moment(source.env)
     home = (Path(options.snapshot_dir) if options.snapshot_dir else default_folder("snapshots")) / store
-    with _locked(home):
+    with _locked(home, options.snapshot_dir is None):
         _remove_unused(home, options.snapshot_retention)
         found = _reusable(home, moment, options.snapshot_max_age)
         if found is None:
@@ -62,9 +63,10 @@ def touch(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(home: Path) -> Iterator[None]:
+def _locked(home: Path, default: bool) -> Iterator[None]:
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (home.parent, home) if default else (home,):
+            private_folder(folder, "snapshotDir")
         descriptor = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreError(
@@ -92,7 +94,7 @@ def _moment(env: Environment) -> str:
 def _reusable(home: Path, moment: str, max_age: float) -> Path | None:
     for child in _held(home):
         with contextlib.suppress(RaxlogError):
-            age = time.time() - manifest.read(child).created_ms / 1000
+            age = clocks.wall_ns() / 1e9 - manifest.read(child).created_ms / 1000
             if child.name.startswith(f"{moment}-") or (max_age and age <= max_age):
                 return child
     return None
@@ -100,5 +102,5 @@ def _reusable(home: Path, moment: str, max_age: float) -> Path | None:
 
 def _remove_unused(home: Path, retention: float) -> None:
     for child in _held(home):
-        if time.time() - child.stat().st_mtime > retention:
+        if clocks.machine_ns() / 1e9 - child.stat().st_mtime > retention:
             shutil.rmtree(child, ignore_errors=True)

@@ -13,14 +13,17 @@ Option names are case-insensitive. An unknown one is an error, never ignored.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ...recovery.snapshot.location import required_local
 from ...storage.errors import InvalidArgument, InvalidStreamID
 from ...stream.columns.arrow import MODES, PERMISSIVE, time_zone
 from ...stream.node.stream_id import MAX64, StreamID, make_id, parse_end, parse_start
+from ..output import did_you_mean
 
 EARLIEST, LATEST = "earliest", "latest"
 DATASETS = ("entries", "groups", "pending")
@@ -34,6 +37,13 @@ MAX_TRIGGER_DELAY = 15 * 60.0
 BATCH_ROWS = 32_768
 WRITE_ROWS = 10_000
 RETENTION = 3600.0
+SHORT_ZONES: dict[str, str] = dict(re.findall(r"(\S+)=(\S+)", """
+    ACT=Australia/Darwin AET=Australia/Sydney AGT=America/Argentina/Buenos_Aires ART=Africa/Cairo AST=America/Anchorage
+    BET=America/Sao_Paulo BST=Asia/Dhaka CAT=Africa/Harare CNT=America/St_Johns CST=America/Chicago CTT=Asia/Shanghai
+    EAT=Africa/Addis_Ababa ECT=Europe/Paris EST=-05:00 HST=-10:00 IET=America/Indiana/Indianapolis IST=Asia/Kolkata
+    JST=Asia/Tokyo MIT=Pacific/Apia MST=-07:00 NET=Asia/Yerevan NST=Pacific/Auckland PLT=Asia/Karachi
+    PNT=America/Phoenix PRT=America/Puerto_Rico PST=America/Los_Angeles SST=Pacific/Guadalcanal VST=Asia/Ho_Chi_Minh
+"""))  # of Java, which Spark accepts, for time_zone()
 
 
 @dataclass(frozen=True)
@@ -98,8 +108,13 @@ def _size(text: str) -> int:
 
 
 def _zone(text: str) -> str:
-    time_zone(text.strip())
-    return text.strip()
+    zone = SHORT_ZONES.get(text.strip(), text.strip())
+    time_zone(zone)
+    return zone
+
+
+def _folder(text: str) -> str:
+    return str(required_local(text.strip(), "this is"))
 
 
 def _as_of(text: str) -> tuple[str, int]:
@@ -145,10 +160,10 @@ class Options:
     max_per_trigger: int | None = _option("maxOffsetsPerTrigger", _whole(1), _COUNT, (FOLLOW,))
     min_per_trigger: int | None = _option("minOffsetsPerTrigger", _whole(1), _COUNT, (FOLLOW,))
     max_trigger_delay: float = _option("maxTriggerDelay", _duration, _TIME, (FOLLOW,), MAX_TRIGGER_DELAY)
-    snapshot_dir: str | None = _option("snapshotDir", str, "a folder", (READ,))
+    snapshot_dir: str | None = _option("snapshotDir", _folder, "a folder", (READ,))
     snapshot_max_age: float = _option("snapshotMaxAge", _duration, _TIME, (READ,), 0.0)
     snapshot_retention: float = _option("snapshotRetention", _duration, _TIME, (READ,), RETENTION)
-    cache_dir: str | None = _option("cacheDir", str, "a folder", _IN)
+    cache_dir: str | None = _option("cacheDir", _folder, "a folder", _IN)
     cache_bytes: int | None = _option("cacheSize", _size, "bytes, or a number with k, m or g", _IN)
     write_rows: int = _option("rowsPerCommit", _whole(1), _COUNT, (WRITE,), WRITE_ROWS)
 
@@ -158,8 +173,8 @@ _OF_TABLES = ("path", "stream", "streamPattern", "dataset", "asOf", "snapshotDir
 OPTIONS = {
     name: _Option(made.name, *how) for made in fields(Options) for name, how in made.metadata.items()
 } | {
-    "startingOffsets": _Option("start_offset", str.strip, "an ID", _IN),
-    "endingOffsets": _Option("end_offset", str.strip, "an ID", (READ,)),
+    "startingOffsets": _Option("start_offset", lambda text: text.strip().lower(), "an ID", _IN),
+    "endingOffsets": _Option("end_offset", lambda text: text.strip().lower(), "an ID", (READ,)),
     "startingTimestamp": _Option("start_ms", _whole(0, MAX64), "milliseconds since 1970", _IN),
     "endingTimestamp": _Option("end_ms", _whole(0, MAX64), "milliseconds since 1970", (READ,)),
 }
@@ -203,7 +218,8 @@ def _unknown(name: str, use: str, known: list[str]) -> str:
     if elsewhere is not None:
         where = " and ".join(OPTIONS[elsewhere].uses)
         return f"option {elsewhere} belongs to {where}, not to {use}. Here there are: {', '.join(sorted(known))}"
-    return f"there is no option {name!r} for {use}. There are: {', '.join(sorted(known))}"
+    near = did_you_mean(name, map(str.lower, known)) or "."
+    return f"there is no option {name!r} for {use}{near} There are: {', '.join(sorted(known))}"
 
 
 def _consistent(values: dict[str, Any], use: str | None) -> Options:

@@ -31,6 +31,7 @@ from ...stream.entries.header import shown
 from ...stream.entries.session import Source
 from ...stream.node.arguments import name_bytes
 from ...stream.node.stream_id import StreamID, make_id
+from ..output import did_you_mean
 from .options import Options
 
 MOST_PARTS = 100_000
@@ -84,19 +85,20 @@ class Window:
 
 def chosen(names: Sequence[bytes], options: Options) -> list[bytes]:
     """The streams among ``names`` that the options ask for. NoStream where there is none."""
-    if options.stream is not None:
-        wanted = name_bytes(options.stream)
-        if wanted not in names:
-            raise NoStream(f"there is no stream {shown(wanted)} in {options.path}. {_those(names)}")
-        return [wanted]
     found = [name for name in names if matches(name, options)]
     if not found:
-        raise NoStream(f"no stream in {options.path} matches {options.stream_pattern!r}. {_those(names)}")
+        what = f"no stream in {options.path} matches {options.stream_pattern!r}."
+        if options.stream is not None:
+            near = did_you_mean(options.stream, (name.decode("utf-8", "replace") for name in names)) or "."
+            what = f"there is no stream {shown(name_bytes(options.stream))} in {options.path}{near}"
+        raise NoStream(f"{what} {_those(names)}")
     return found
 
 
 def matches(name: bytes, options: Options) -> bool:
-    """Whether a stream's name matches the pattern asked for, by Redis' rules."""
+    """Whether the options ask for the stream of this name: by it, or by a pattern and Redis' rules."""
+    if options.stream is not None:
+        return name == name_bytes(options.stream)
     return glob_matches_bytes(name_bytes(options.stream_pattern), name)
 
 

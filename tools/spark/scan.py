@@ -16,7 +16,6 @@ from ...recovery.snapshot.shards import open_shard
 from ...stream.columns import arrow
 from ...stream.columns.scan import StoredNode, read_nodes
 from ...stream.entries import header as headers
-from ...stream.node.arguments import name_bytes
 from . import data_loss, live_snapshot, plan
 from .location import SHARDS, DataLocation, opened, require_data
 from .options import Options
@@ -64,9 +63,7 @@ def streams_in(place: DataLocation) -> dict[bytes, dict[str, str]]:
 
 def schemas(place: DataLocation, options: Options) -> dict[bytes, dict[str, str]]:
     """The same of the streams that the options choose; {} where they choose none so far."""
-    wanted = None if options.stream is None else name_bytes(options.stream)
-    return {name: fields for name, fields in streams_in(place).items()
-            if name == wanted or (wanted is None and plan.matches(name, options))}
+    return {name: fields for name, fields in streams_in(place).items() if plan.matches(name, options)}
 
 
 def resolved(parts: list[Part]) -> list[Part]:

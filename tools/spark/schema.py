@@ -25,6 +25,7 @@ from ...stream.columns.projection import Projection, default_columns, projection
 from ...stream.entries.header import shown
 from ...stream.entries.schema import parsed_type
 from ...stream.node.parse_values import Literal
+from ..output import did_you_mean
 from . import live_snapshot, scan
 from .options import Options
 from .plan import Window
@@ -58,7 +59,15 @@ class Columns:
         return Columns(replace(self.projection, zone=zone), self.schema)
 
     def require(self, streams: Mapping[bytes, Mapping[str, str]]) -> None:
-        """InvalidArgument for a number that a stream's schema has as a time, say; text goes with any type."""
+        """InvalidArgument for a number that a stream's schema has as a time, say (text goes with any type); and for a
+        column that no stream's schema has, if one has a field of almost this name.
+        """
+        known = {field for fields in streams.values() for field in fields} - set(self.projection.schema.names)
+        for kind, name, *_ in self.projection.columns:
+            near = did_you_mean(text := name.decode("utf-8", "backslashreplace"), known)
+            if near and kind != "map" and not any(text in fields for fields in streams.values()):
+                raise InvalidArgument(f"there is no field {text!r} in the streams' schema{near} If entries have it, "
+                                      "add it with configure()")
         for stream, fields in streams.items():
             for kind, name, *_ in self.projection.columns:
                 kept = fields.get(name.decode("utf-8", "backslashreplace"), "binary")

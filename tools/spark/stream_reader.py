@@ -1,10 +1,12 @@
 """The stream reader: micro-batches of what has been appended, exactly once by Spark's checkpoint.
 
-    offset    {"orders": {"id": "1526919030474-55", "gone": 1200, "no": 3}, …}
+    offset    {"orders": {"id": "1526919030474-55", "gone": 1200, "no": 3, "store": "5f0c…", "of": "stream=orders"}, …}
     a batch   the entries after one offset, up to the next: (id, id']
 
 ``id`` is the last entry delivered, ``no`` the stream's number, which a recreated stream does not
-share. ``gone`` is how many entries had been added up to ``id``, or deleted after it:
+share and a renamed one keeps, ``store`` the store's UUID, which a restored one does not share, ``of``
+the option that asked for the stream. ``gone`` is how many entries had been added up to ``id``, or deleted
+after it:
 
     gone = entries ever added - live entries after id
 
@@ -18,17 +20,19 @@ is derived from the offset and the store, so a restarted query continues where i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from ...storage import clocks
 from ...storage.errors import InvalidArgument, StreamError
+from ...storage.trees.rax import RaxTransaction
 from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
 from ...stream.entries.header import StreamHeader, shown
+from ...stream.entries.session import Source
 from ...stream.node.stream_id import StreamID, make_id, parse_id
 from . import data_loss, plan, scan
 from .batch_reader import session_zone
@@ -55,23 +59,26 @@ class _Position(NamedTuple):
 
     after: StreamID
     gone: int | None  # None: unknown
-    number: int | None
+    number: int
+    store: str | None  # None: unknown
 
-    def entry(self) -> dict[str, Any]:
+    def entry(self, asked: str) -> dict[str, Any]:
         """The position in an offset."""
-        return {"id": str(self.after), "gone": self.gone, "no": self.number}
-
-
-_BEGINNING = _Position(StreamID.MIN, None, None)
+        return {"id": str(self.after), "gone": self.gone, "no": self.number, "store": self.store, "of": asked}
 
 
 class _View(NamedTuple):
     """One stream at one moment."""
 
-    name: bytes
+    store: str
     number: int
     header: StreamHeader
     counter: Counter
+
+    @classmethod
+    def of(cls, source: Source, txn: RaxTransaction, number: int, header: StreamHeader) -> _View:
+        """The stream of this number and header in a store."""
+        return cls(source.env.record.uuid.hex(), number, header, Counter(txn, number, header))
 
     def rank_behind(self, sid: StreamID) -> int:
         """Live entries with an ID not greater than ``sid``."""
@@ -80,9 +87,9 @@ class _View(NamedTuple):
     def position(self, after: StreamID) -> _Position:
         """Everything up to ``after`` is read."""
         if after > self.header.last:  # a start in the future
-            return _Position(after, None, self.number)
+            return _Position(after, None, self.number, self.store)
         behind = self.header.length - self.rank_behind(after)
-        return _Position(after, self.header.next_ordinal - behind, self.number)
+        return _Position(after, self.header.next_ordinal - behind, self.number, self.store)
 
 
 class _Backlog(NamedTuple):
@@ -100,19 +107,27 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, columns: Columns) -> None:
         self._options = options
         self._columns = columns
-        self._target: dict[str, StreamID] | None = None  # of Trigger.AvailableNow
-        self._triggered = time.monotonic()
+        one, many = f"stream={options.stream}", f"streamPattern={options.stream_pattern}"
+        self._asked = many if options.stream is None else one
+        self._target: dict[int, StreamID] | None = None  # of Trigger.AvailableNow, by the streams' numbers
+        self._triggered = clocks.elapsed()
 
     # -- offsets ------------------------------------------------------------------------
 
     def initialOffset(self) -> Offset:
         """Where a new query begins: by default after all existing entries, as with Kafka."""
-        start = self._options.start
-        if self._options.from_latest:
-            return self.reportLatestOffset()
-        after = start.prev() if start is not None and start > StreamID.MIN else StreamID.MIN
-        with self._views() as views:
-            return {_key(view.name): view.position(after).entry() for view in views}
+        with self._views(new=True) as views:
+            return self._offset({_key(view): self._begin(view, True) for view in views})
+
+    def _begin(self, view: _View, by_options: bool) -> _Position:
+        """Where a stream begins: where the options say, or before its first entry if it has come later."""
+        start = self._options.start if by_options else None
+        if by_options and self._options.from_latest:
+            return view.position(make_id(*view.header.last))
+        return view.position(start.prev() if start is not None and start > StreamID.MIN else StreamID.MIN)
+
+    def _offset(self, positions: dict[str, _Position]) -> Offset:
+        return {key: position.entry(self._asked) for key, position in sorted(positions.items())}
 
     def getDefaultReadLimit(self) -> api.ReadLimit:
         """What a trigger takes at most, or at least; latestOffset() uses it."""
@@ -127,15 +142,23 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:  # Spark before 4.2 passes neither
             return self.reportLatestOffset()
         with self._views() as views:
-            backlogs = [one for view in views if (one := self._backlog(view, start)) is not None]
+            backlogs: list[_Backlog] = []
+            end = {}
+            before = self._positions(start, {view.number: _key(view) for view in views})
+            changed = self._asks_other(start, self._asked)
+            for view in views:
+                position = before[view.number] or self._begin(view, changed)
+                checked = self._checked(view, position)
+                end[_key(view)] = checked or position
+                if checked is not None and (self._target is None or view.number in self._target):
+                    backlogs.append(self._backlog(view, checked.after))
             left = [one.left for one in backlogs]
             total = sum(left)
             if not total or self._too_few(total, limit):
-                return start
-            self._triggered = time.monotonic()
+                return self._offset(end)  # ``start``, but for streams that are gone, renamed or new
+            self._triggered = clocks.elapsed()
             most = limit.max_rows if isinstance(limit, api.ReadMaxRows) else None
             shares = left if most is None or total <= most else _shares(left, most)
-            end = dict(start)
             for one, share in zip(backlogs, shares, strict=True):
                 upto = one.upto
                 if share < one.left:
@@ -143,48 +166,51 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         continue
                     upto = one.view.counter.select(one.view.rank_behind(one.after) + share - 1)
                 if upto > one.after:
-                    end[_key(one.view.name)] = one.view.position(upto).entry()
-        return dict(sorted(end.items()))
+                    end[_key(one.view)] = one.view.position(upto)
+        return self._offset(end)
 
-    def _backlog(self, view: _View, start: Offset) -> _Backlog | None:
-        """What is to be read of a stream now, if anything."""
-        key = _key(view.name)
-        position = self._checked(view, _position(start.get(key)))
-        if position is None or (self._target is not None and key not in self._target):
-            return None
+    def _backlog(self, view: _View, after: StreamID) -> _Backlog:
+        """What is to be read of a stream now."""
         upto = make_id(*view.header.last)
         if self._target is not None:
-            upto = StreamID(*min(upto, self._target[key]))
-        left = max(0, view.rank_behind(upto) - view.rank_behind(position.after))
-        return _Backlog(view, position.after, upto, left)
+            upto = StreamID(*min(upto, self._target[view.number]))
+        return _Backlog(view, after, upto, max(0, view.rank_behind(upto) - view.rank_behind(after)))
+
+    def _asks_other(self, start: Offset, asked: str | None) -> bool:
+        """Whether an offset is of a query that asked for other streams. Older offsets have only their names."""
+        return any(value.get("of", asked) != asked or not plan.matches(_name(key), self._options)
+                   for key, value in start.items())
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Note where the streams end now: later entries are for the next run."""
         with self._views() as views:
-            self._target = {_key(view.name): make_id(*view.header.last) for view in views}
+            self._target = {view.number: make_id(*view.header.last) for view in views}
 
     def reportLatestOffset(self) -> Offset:
         """Where the streams end, for the query's progress report."""
         with self._views() as views:
-            return {_key(view.name): view.position(make_id(*view.header.last)).entry() for view in views}
+            return self._offset({_key(view): view.position(make_id(*view.header.last)) for view in views})
 
     def _too_few(self, total: int, limit: api.ReadLimit | None) -> bool:
         least = self._options.min_per_trigger
         if least is None or self._target is not None or isinstance(limit, api.ReadAllAvailable):
             return False
-        return total < least and time.monotonic() - self._triggered < self._options.max_trigger_delay
+        return total < least and clocks.elapsed() - self._triggered < self._options.max_trigger_delay
 
     def _checked(self, view: _View, position: _Position) -> _Position | None:
         """The position itself, or where to continue after a loss; None: nothing to read now."""
         header, after = view.header, position.after
-        if position.number not in (None, view.number):
-            self._lost(f"stream {shown(view.name)} was deleted and created again since {after} was read")
-            return _BEGINNING._replace(number=view.number)
+        other = position.store not in (None, view.store)
+        if other or position.number != view.number:
+            self._lost(f"the store at {self._options.path} is another, restored or made anew, since {after} of stream "
+                       f"{shown(header.name)} was read" if other else
+                       f"stream {shown(header.name)} was deleted and created again since {after} was read")
+            return view.position(StreamID.MIN)
         if after > header.last:
             if position.gone is not None:
                 self._lost(
-                    f"stream {shown(view.name)} ends at {make_id(*header.last)}, before {after}, where this query is: "
-                    "the newest snapshot is older than the checkpoint, or the stream was set back"
+                    f"stream {shown(header.name)} ends at {make_id(*header.last)}, before {after}, where this query is:"
+                    " the newest snapshot is older than the checkpoint, or the stream was set back"
                 )
             return None
         now = view.position(after).gone
@@ -193,10 +219,25 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if lost > 0:
                 first = make_id(*header.first) if header.length else "none"
                 self._lost(
-                    f"{lost} entries of stream {shown(view.name)} after {after} are gone that were not read: "
+                    f"{lost} entries of stream {shown(header.name)} after {after} are gone that were not read: "
                     f"the stream has been trimmed (its first entry is {first})"
                 )
-        return position
+                return view.position(after)
+        return position._replace(store=view.store)
+
+    def _positions(self, start: Offset, names: dict[int, str]) -> dict[int, _Position | None]:
+        """Where streams, given by number and name, are in an offset; those of it that are gone are lost data.
+
+        A renamed stream has the position of its number, one made anew that of its name.
+        """
+        numbered = {value["no"]: value for value in start.values()}
+        others = {key: value for key, value in start.items() if value["no"] not in names}
+        for key in others.keys() - names.values():
+            if plan.matches(_name(key), self._options):  # else another option asks for other streams
+                self._lost(f"stream {shown(_name(key))} is no longer in {self._options.path}, or under another name, "
+                           "which the options leave out")
+        found = {number: numbered.get(number) or others.get(key) for number, key in names.items()}
+        return {number: None if value is None else _position(value) for number, value in found.items()}
 
     def _lost(self, what: str) -> None:
         data_loss.lost(what, self._options)
@@ -210,23 +251,26 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         windows = {}
         with opened(place.path) as source:
             with source.read() as txn:
-                for key in start.keys() - end.keys():
-                    self._lost(f"stream {shown(_name(key))} is no longer in {place.path}")
-                for key, value in end.items():
-                    before, upto = _position(start.get(key)), _position(value)
-                    if before == upto:
+                names = {value["no"]: key for key, value in end.items()}
+                before = self._positions(start, names)
+                for number, key in names.items():
+                    upto, position = _position(end[key]), before[number]
+                    if position in (upto, upto._replace(store=None)):
                         continue
-                    name = _name(key)
-                    found = headers.find(txn, name)
-                    if found is None:
-                        self._lost(f"stream {shown(name)} is no longer in {place.path}")
+                    if (header := headers.load(txn, number)) is None:
+                        self._lost(f"stream {shown(_name(key))} is no longer in {place.path}")
                         continue
                     # Checked again: a batch that is run again after a restart was planned long ago.
-                    position = self._checked(_View(name, *found, Counter(txn, *found)), before)
-                    if position is None and upto.after < before.after:  # Spark before 4.2 would go back
-                        raise StreamError(f"stream {shown(name)} ends before {before.after}; pyspark 4.2 waits for it")
-                    if position is not None and position.after < upto.after:
-                        windows[name] = plan.Window(position.after.next(), upto.after)
+                    view = _View.of(source, txn, number, header)
+                    if position is None:
+                        begun = self._begin(view, self._asks_other(start, end[key].get("of")))
+                        position = begun._replace(number=number, store=upto.store)
+                    checked = self._checked(view, position)
+                    if checked is None and upto.after < position.after:  # Spark before 4.2 would go back
+                        raise StreamError(f"stream {shown(_name(key))} ends before {position.after}; "
+                                          "pyspark 4.2 waits for it")
+                    if checked is not None and checked.after < upto.after:
+                        windows[view.header.name] = plan.Window(checked.after.next(), upto.after)
             parts = plan.plan(source, windows, self._options, at_rest=False) if windows else []
         return [InputPartition(part) for part in parts]
 
@@ -263,19 +307,19 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return place
 
     @contextmanager
-    def _views(self) -> Iterator[list[_View]]:
-        """The streams chosen, all at one moment, which lasts as long as the block."""
-        place = self._place()
+    def _views(self, new: bool = False) -> Iterator[list[_View]]:
+        """The streams chosen, all at one moment, which lasts as long as the block. ``new``: the query begins."""
+        options, place = self._options, self._place()
         with opened(place.path) as source:
-            names = self._names(plan.names_in(source))
+            names = plan.names_in(source)
+            if options.stream is not None and (new or options.fail_on_data_loss):
+                names = plan.chosen(names, options)
+            names = [name for name in names if plan.matches(name, options)]  # others may come later
+            if new:
+                data_loss.check(source, names, options)
             with source.read() as txn:
-                found = [(name, headers.find(txn, name)) for name in names]
-                yield [_View(name, *there, Counter(txn, *there)) for name, there in found if there is not None]
-
-    def _names(self, names: list[bytes]) -> list[bytes]:
-        if self._options.stream is None and not any(plan.matches(name, self._options) for name in names):
-            return []  # streams may match the pattern later
-        return plan.chosen(names, self._options)
+                found = [headers.find(txn, name) for name in names]
+                yield [_View.of(source, txn, *there) for there in found if there is not None]
 
 
 def _shares(left: list[int], most: int) -> list[int]:
@@ -288,12 +332,12 @@ def _shares(left: list[int], most: int) -> list[int]:
     return shares
 
 
-def _position(value: dict[str, Any] | None) -> _Position:
-    return _BEGINNING if value is None else _Position(parse_id(value["id"]), value["gone"], value["no"])
+def _position(value: dict[str, Any]) -> _Position:
+    return _Position(parse_id(value["id"]), value["gone"], value["no"], value.get("store"))
 
 
-def _key(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
+def _key(view: _View) -> str:
+    return view.header.name.decode("utf-8", "surrogateescape")
 
 
 def _name(key: str) -> bytes:

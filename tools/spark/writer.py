@@ -28,7 +28,6 @@ the query comes next appends the rest of these very files. An epoch that is done
 from __future__ import annotations
 
 import os
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -43,6 +42,9 @@ from pyspark.sql import types
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from xxhash import xxh3_128
 
+from ...recovery.snapshot.location import required_local
+from ...storage import clocks
+from ...storage.engine.open_options import BYTES
 from ...storage.errors import InvalidArgument, InvalidFields, StoreError
 from ...storage.files import directory
 from ...store import Store
@@ -94,13 +96,13 @@ class _Target:
         _check(schema)
         self.stream = options.stream
         self.rows = options.write_rows  # of a transaction
-        self.path = Path(options.path.removeprefix("file://")).absolute()
+        self.path = required_local(options.path, "Spark writes to a store in").absolute()
 
     def store(self, create: bool = False) -> Store:
         """The store, open."""
         if not create:
             directory.generation(self.path)  # raises where there is none: a task creates nothing
-        return Store.open(self.path, lock_timeout=LOCK_TIMEOUT)
+        return Store.open(self.path, lock_timeout=LOCK_TIMEOUT, encoding=BYTES)
 
 
 class AppendingWriter(DataSourceArrowWriter):
@@ -110,7 +112,7 @@ class AppendingWriter(DataSourceArrowWriter):
         self._target = _Target(options, schema, overwrite)
         self._key = _WRITE + os.urandom(12).hex().encode()
         with self._target.store(create=True) as store, store.transaction() as tx:
-            now = time.time_ns() // 1_000_000
+            now = clocks.now_ms()
             for key in [key for key in tx.state if key.startswith(_WRITE) and b"/" not in key[len(_WRITE) :]]:
                 if msgpack.unpackb(tx.state[key]) < now - FORGOTTEN_MS:
                     _forget(tx.state, key)
@@ -265,6 +267,15 @@ def _check(schema: types.StructType) -> None:
             f"column {mapped.name!r} is a map, and holds all fields of an entry; there are {', '.join(others)} beside "
             f"it. Write df.select({mapped.name!r}), or columns without a map"
         )
+    names = [field.name for field in schema.fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgument(f"two columns are named {name!r}: name one otherwise")
+        if mapped is None and name in _IDS:
+            raise InvalidArgument(
+                f"column {name!r} cannot be a field: a scan has half of the ID under this name, and the stream "
+                f"makes the IDs. Write df.drop({', '.join(map(repr, _IDS))}), or name the column otherwise"
+            )
     for field in schema.fields:
         kind = field.dataType
         parts = [kind.keyType, kind.valueType] if isinstance(kind, types.MapType) else [kind]
@@ -332,6 +343,10 @@ def _text(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_map(kind):
         return pa.MapArray.from_arrays(column.offsets, _text(column.keys), _text(column.items))
+    if pa.types.is_temporal(kind) and len(column) > column.null_count:
+        least, most = compute.min_max(compute.year(column)).as_py().values()
+        if least < 1 or most > 9999:
+            raise InvalidFields(f"a time of the year {least if least < 1 else most}: a scan reads those of 1 to 9999")
     if pa.types.is_timestamp(kind):  # in UTC
         text = compute.replace_substring(column.cast(pa.timestamp(kind.unit)).cast(pa.string()), ".000000", "")
         column = compute.binary_join_element_wise(text, "+00:00", "") if kind.tz else text

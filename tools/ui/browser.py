@@ -7,13 +7,13 @@ A damaged node ends the page: what is before it is shown, with the error. The ot
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
 from ...index.subjects import subject as subjects
+from ...storage import clocks
 from ...storage.errors import CorruptionError, InvalidStreamID
 from ...stream.node.entry import Entry
 from ...stream.node.stream_id import StreamID, parse_end, parse_start
@@ -71,10 +71,10 @@ def page(stream: Stream, start: StreamID, *, reverse: bool = False, count: int =
          wanted: Callable[[Entry], bool] = lambda entry: True) -> Page:
     """Entries from ``start`` on, or back from there. A damaged node is reported, not raised."""
     found: list[Entry] = []
-    looked, held, deadline = 0, 0, time.monotonic() + _LOOKS
+    looked, held, deadline = 0, 0, clocks.elapsed() + _LOOKS
     try:
         for entry in _entries(stream, start, reverse):
-            if len(found) >= count or held > _BYTES or (looked % 100 == 99 and time.monotonic() > deadline):
+            if len(found) >= count or held > _BYTES or (looked % 100 == 99 and clocks.elapsed() > deadline):
                 return Page(found, entry.id, looked, "")
             looked += 1
             if wanted(entry):

@@ -40,6 +40,7 @@ _GROUP = {
     "oldest_idle_seconds": "since the oldest delivery that is not acknowledged",
     "dead_letters": "entries given up",
     "paused": "1 while it delivers nothing",
+    "gone": "pending entries that were found to be no longer in the stream, and taken out",
 }
 _CONSUMER = {
     "pending": "entries delivered to it and not acknowledged",
@@ -83,7 +84,8 @@ def _families(status: Status, consumers: bool) -> Iterator[GaugeMetricFamily]:
     groups = [([output.text(stream.name), output.text(one.name)], one)
               for stream in status.streams for one in stream.groups]
     yield from families("group", _GROUP, ["stream", "group"], [
-        (labels, (one.lag, one.pending, one.waiting, one.oldest_idle, one.dead_letters, one.paused_until is not None))
+        (labels, (one.lag, one.pending, one.waiting, one.oldest_idle, one.dead_letters, one.paused_until is not None,
+                  one.gone))
         for labels, one in groups])
     if consumers:
         yield from families("consumer", _CONSUMER, ["stream", "group", "consumer"], [

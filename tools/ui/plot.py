@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from ...storage import clocks
 from ...stream.node.arguments import Text
 from .. import output
 from .extra import require
@@ -24,13 +25,13 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 def record(watch: Watch, seconds: float, every: float) -> Iterator[tuple[Picture, float]]:
     """Look for so many seconds, every so many: each picture, and the seconds that have passed by then."""
-    began = time.monotonic()
+    began = clocks.elapsed()
     while True:
-        looked = time.monotonic()
+        looked = clocks.elapsed()
         yield watch.look(), looked - began
         if looked >= began + seconds:
             return
-        time.sleep(max(0.0, min(looked + every, began + seconds) - time.monotonic()))
+        time.sleep(max(0.0, min(looked + every, began + seconds) - clocks.elapsed()))
 
 
 def series(watch: Watch, picture: Picture, stream: Text) -> list[tuple[str, list[Sample]]]:

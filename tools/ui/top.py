@@ -143,8 +143,7 @@ class Page(Screen[None]):
     def action_dead(self) -> None:
         key = self.key()
         if key is not None and key[1] is not None:
-            letters = b"%b.%b.dead" % (arguments.name_bytes(key[0]), arguments.name_bytes(key[1]))
-            self.app.push_screen(EntriesPage((letters, None)))
+            self.app.push_screen(EntriesPage(key))
 
     def action_back(self) -> None:
         if self._asked is not None:
@@ -268,8 +267,8 @@ class PendingPage(Page):
 
     async def on_mount(self) -> None:
         self.say(" / ".join(map(output.text, (self._stream, self._group or b"", self._consumer))))
-        found = await self.read(lambda store: store.stream(self._stream).group(self._group or b"").pending(
-            "-", count=_PENDING, consumer=self._consumer))
+        found = await self.read(lambda store: store.stream(self._stream).group(self._group or b"").pending_entries(
+            count=_PENDING, consumer=self._consumer))
         if found is not None:
             self._pending = found
             self.about(f"{output.many(len(found), 'pending entry')}, first by ID")
@@ -288,7 +287,7 @@ class PendingPage(Page):
 
 
 class EntriesPage(Page):
-    """The entries of a stream, the newest first, or from a place on; of a subject, with a field."""
+    """The entries of a stream, or dead letters of a group, the newest first, or from a place on."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "next", "next"), Binding("p", "previous", "previous"), Binding("r", "turn", "turn"),
@@ -298,7 +297,8 @@ class EntriesPage(Page):
 
     def __init__(self, key: Key) -> None:
         super().__init__(key)
-        self._stream = key[0]
+        self._stream, self._group = key
+        self._shown = key[0]
         self._reverse, self._subject, self._field = True, "", ""
         self._starts = [StreamID.MAX]  # of the pages so far
         self._page = browser.Page([], None, 0, "")
@@ -309,12 +309,10 @@ class EntriesPage(Page):
 
     async def _load(self) -> None:
         self.about("")
-        page = await self.read(lambda store: browser.page(
-            store.stream(self._stream), self._starts[-1], reverse=self._reverse, count=max(5, self.size.height - 5),
-            wanted=browser.matcher(self._subject, self._field)))
+        page = await self.read(self._look)
         self._page = page or browser.Page([], None, 0, "")
         asked = {"subject": self._subject, "field": self._field}
-        self.say(" · ".join([f"{output.text(self._stream)}: entries, {'newest' if self._reverse else 'oldest'} first",
+        self.say(" · ".join([f"{output.text(self._shown)}: entries, {'newest' if self._reverse else 'oldest'} first",
                              *(f"{name} {output.one_line(value)}" for name, value in asked.items() if value)]))
         if page is not None:
             more = "" if page.next is None else ", n goes on"
@@ -323,8 +321,17 @@ class EntriesPage(Page):
             f"{name}={value[:_HEX]}" for name, value in browser.fields(one)))) for one in self._page.entries]
         self.table.show(len(lines), lines.__getitem__, 0)
 
+    def _look(self, store: Store) -> browser.Page:
+        stream, wanted = store.stream(self._stream), browser.matcher(self._subject, self._field)
+        if self._group is not None:
+            letters, matches = stream.group(self._group).dead_letters, wanted
+            stream, wanted = store.stream(letters.name), lambda entry: letters.owns(entry) and matches(entry)
+        self._shown = stream.name
+        return browser.page(stream, self._starts[-1], reverse=self._reverse, count=max(5, self.size.height - 5),
+                            wanted=wanted)
+
     def on_table_chosen(self, event: Table.Chosen) -> None:
-        self.app.push_screen(EntryPage(self._stream, self._page.entries[event.place]))
+        self.app.push_screen(EntryPage(self._shown, self._page.entries[event.place]))
 
     async def action_next(self) -> None:
         if self._page.next is not None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...status import GroupStatus, Status, StreamStatus
+from ...storage.engine.open_options import BYTES
 from ...storage.errors import RaxlogError
 from ...store import Store
 from ...stream.node.arguments import Text
@@ -106,7 +107,7 @@ class Watch:
             place = None  # open() says what is missing
         if self.store is None or place != self._place:
             self._forget()
-            self.store = Store.open(self.path, readonly=True)
+            self.store = Store.open(self.path, readonly=True, encoding=BYTES)
             self._place = place
 
     def _forget(self) -> None:

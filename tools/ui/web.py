@@ -42,7 +42,8 @@ _AT_REST = 10.0  # seconds after which ages are sent again though nothing has ha
 _POLICY = ("default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; connect-src 'self'; img-src data:; "
            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 
-_SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+_SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+         "Cross-Origin-Resource-Policy": "same-origin"}  # cookies are sent for pages of other ports of this host, too
 
 
 class Access(NamedTuple):
@@ -147,11 +148,11 @@ class Site:
         if status is None:
             return PlainTextResponse(output.one_line(self._picture.error), 503)
         return PlainTextResponse(exposition(status, request.query_params.get("consumers") == "1"),
-                                 media_type="text/plain; version=0.0.4")
+                                 media_type="text/plain; version=0.0.4", headers=_SAFE)
 
     async def _events(self, request: Request) -> Response:
         return StreamingResponse(self._views(request), media_type="text/event-stream",
-                                 headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+                                 headers=_SAFE | {"X-Accel-Buffering": "no"})
 
     async def _views(self, request: Request) -> AsyncIterator[str]:
         asked = request.query_params

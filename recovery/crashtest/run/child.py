@@ -19,7 +19,6 @@ import select
 import signal
 import struct
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from ....storage import clocks
 from ..record.recorder import Control, Event, read_log
 
 Ack = Callable[[Any], None]
@@ -68,14 +68,12 @@ class RunResult:
 
 def become_reaper() -> None:
     """Make orphans of the workload children of this process, so that it can wait for them."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent ends."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def read_acks(path: Path) -> list[Any]:
@@ -168,15 +166,15 @@ class Runner:
                 return False
             self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
             return True
-        deadline = time.monotonic() + seconds
+        deadline = clocks.elapsed() + seconds
         while True:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self._status = os.waitstatus_to_exitcode(status)
                 return True
-            if time.monotonic() > deadline:
+            if clocks.elapsed() > deadline:
                 return False
-            time.sleep(0.0005)
+            clocks.sleep(0.0005)
 
     def processes(self) -> list[int]:
         """The processes of its group."""

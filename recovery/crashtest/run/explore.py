@@ -60,8 +60,7 @@ def explore(workload: Workload, check: Check, *, modes: Sequence[stage.Mode], se
         missing = str(reason)
     place = Path(keep) if keep is not None else Path(tempfile.gettempdir()) / f"raxlog-crashtest-{seed}"
     job = stage.Job(workload, check, list(modes), seed, place.absolute(), budget, timeout,
-                    workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or 1,
-                    missing)
+                    workers or len(os.sched_getaffinity(0)), missing)
     try:
         packed = pickle.dumps(job)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

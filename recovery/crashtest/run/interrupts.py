@@ -18,13 +18,13 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from ....storage import clocks
 from ....storage.errors import InvalidArgument, RaxlogError
 from .child import Ack, read_acks
 from .report import ModeResult
@@ -103,8 +103,8 @@ class Interrupts:
         struck.write_text("")
         workload = functools.partial(self._perform, stage, moments, True)
         runner = stage.start(folder, watched=False, acks=acks, workload=workload)
-        deadline = time.monotonic() + stage.job.timeout
-        while not (over := ended.exists()) and not runner.wait(0.001) and time.monotonic() < deadline:
+        deadline = clocks.elapsed() + stage.job.timeout
+        while not (over := ended.exists()) and not runner.wait(0.001) and clocks.elapsed() < deadline:
             pass
         found = stage.check(folder, read_acks(acks)) if over else None
         run = runner.end()
@@ -155,7 +155,7 @@ class _Striker:
     def ack(self, what: Any = None) -> None:
         """Ack a value and begin to raise, or begin again: an exception ends the tracing."""
         self._ack(what)
-        self._began = self._began or time.monotonic()
+        self._began = self._began or clocks.elapsed()
         if self._signals:
             self._wait()
         else:
@@ -167,7 +167,7 @@ class _Striker:
         self._left = []
         sys.settrace(None)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        return self._passed or int((time.monotonic() - self._began) * 1e6)
+        return self._passed or int((clocks.elapsed() - self._began) * 1e6)
 
     def _enter(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
         if not self._is_hit(frame):
@@ -185,7 +185,7 @@ class _Striker:
 
     def _wait(self, least: float = _SOON) -> None:
         if self._left:
-            signal.setitimer(signal.ITIMER_REAL, max(least, self._began + self._left[-1] / 1e6 - time.monotonic()))
+            signal.setitimer(signal.ITIMER_REAL, max(least, self._began + self._left[-1] / 1e6 - clocks.elapsed()))
 
     def _alarm(self, number: int, frame: FrameType | None) -> None:
         left = len(self._left)

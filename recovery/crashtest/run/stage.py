@@ -20,7 +20,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +28,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from ....storage import clocks
 from ..record.recorder import Control
 from .child import Check, Checker, Runner, RunResult, Workload, become_reaper
 from .report import FAILED, NOT_RUN, CrashTestReport, Failure, ModeResult
@@ -81,11 +81,11 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.check = Checker(self.job.check, self.job.timeout)  # in a child of its own
-        self.deadline = time.monotonic() + self.job.budget if self.job.budget else float("inf")
+        self.deadline = clocks.elapsed() + self.job.budget if self.job.budget else float("inf")
 
     def out_of_time(self) -> bool:
         """Whether the budget is used up."""
-        return time.monotonic() > self.deadline
+        return clocks.elapsed() > self.deadline
 
     def is_over(self, result: ModeResult) -> bool:
         """Whether a mode ends now: out of time, or after enough failures."""
@@ -211,13 +211,13 @@ def perform(job: Job) -> CrashTestReport:
             result.status, result.reason = NOT_RUN, job.no_recorder or "the recorder was not loaded"
             continue
         scratch = Path(tempfile.mkdtemp(prefix="raxlog-crashtest-", dir=_fast_folder()))
-        began = time.monotonic()
+        began = clocks.elapsed()
         stage = Stage(job, scratch, recorder)
         try:
             mode.run(stage, result)
         finally:
             stage.close()
-            result.seconds = time.monotonic() - began
+            result.seconds = clocks.elapsed() - began
             shutil.rmtree(scratch, ignore_errors=True)
     return report
 

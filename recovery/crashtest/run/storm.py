@@ -15,11 +15,11 @@ import os
 import random
 import shutil
 import signal
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from ....storage import clocks
 from ....storage.errors import InvalidArgument
 from .child import Runner
 from .report import ModeResult
@@ -92,23 +92,23 @@ class Storm:
         Returns whether it stopped one, whether it killed the first one, and the time the workload had.
         """
         if rng.random() < 0.8:  # else it may die while it starts
-            deadline = time.monotonic() + timeout
-            while time.monotonic() < deadline and not runner.wait(0.0005):
+            deadline = clocks.elapsed() + timeout
+            while clocks.elapsed() < deadline and not runner.wait(0.0005):
                 if acks.exists() and acks.stat().st_size > acked_bytes:
                     break
-        began = time.monotonic()
+        began = clocks.elapsed()
         seconds = rng.random() * longest
         stops, alone = rng.random() < self.stops, rng.random() < self.one_first
         before = seconds * rng.random() if stops or alone else seconds
         if runner.wait(before) or not (stops or alone):
-            return False, False, time.monotonic() - began
+            return False, False, clocks.elapsed() - began
         victim = rng.choice(runner.processes())
         with contextlib.suppress(ProcessLookupError):
             if stops:
                 os.kill(victim, signal.SIGSTOP)
-                time.sleep(rng.random() * 0.05)
+                clocks.sleep(rng.random() * 0.05)
                 os.kill(victim, signal.SIGCONT)
             if alone:
                 os.kill(victim, signal.SIGKILL)
-        time.sleep(max(0.0, seconds - before))  # the other processes go on
-        return stops, alone and victim == runner.pid, time.monotonic() - began
+        clocks.sleep(max(0.0, seconds - before))  # the other processes go on
+        return stops, alone and victim == runner.pid, clocks.elapsed() - began

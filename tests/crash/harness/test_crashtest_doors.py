@@ -120,12 +120,16 @@ def test_wrong(crash_explorer):
 
 
 def run_pytest(folder: Path, test: str, *options: str, **environment: str) -> str:
-    """The output of a pytest of its own, with the plugin, on one file."""
+    """The output of a pytest of its own, with the plugin, on one file.
+
+    Without a folder of its own it takes the common one away from other users, whom other tests have in it.
+    """
     (folder / "test_it.py").write_text(test)
     path = os.pathsep.join([str(SUPPORT), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "pytest_raxlog", "--strict-markers", *options, "-p", "no:cacheprovider",
-         "--rootdir", str(folder), "-c", os.devnull, "-rA", str(folder / "test_it.py")],
+         "--basetemp", str(folder / "temporary"), "--rootdir", str(folder), "-c", os.devnull, "-rA",
+         str(folder / "test_it.py")],
         capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path, **environment},
         cwd=folder,
     )

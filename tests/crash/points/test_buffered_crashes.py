@@ -35,7 +35,8 @@ def _storm(path: Path, rounds: int, bug: str = "") -> tuple[int, str]:
     for number in range(rounds):
 
         def work(say: Say, start: int = done) -> None:
-            with workloads.planted(bug), raxlog.open(path, durability="buffered", buffer_window=0.002) as store:
+            with workloads.planted(bug), raxlog.open(path, durability="buffered", buffer_window=0.002,
+                                                     encoding=None) as store:
                 say(start)
                 workloads.pour(store, say, start, start + 100_000, every=23)
 
@@ -44,7 +45,7 @@ def _storm(path: Path, rounds: int, bug: str = "") -> tuple[int, str]:
             time.sleep(chance.random() * 0.03)
             child.kill()
             said += child.all_heard()
-        with raxlog.open(path) as store:
+        with raxlog.open(path, encoding=None) as store:
             try:
                 there = workloads.whole_calls(store)
                 assert there >= said[-1], f"LOST: {there} calls are there, {said[-1]} were flushed"

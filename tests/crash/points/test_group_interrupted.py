@@ -66,7 +66,7 @@ def test_a_thread_that_waits_too_long_for_anothers_transaction_is_told(queue: ra
     said: list[Any] = []
 
     def write() -> None:
-        with raxlog.open(queue.path, lock_timeout=0.1) as impatient:
+        with raxlog.open(queue.path, lock_timeout=0.1, encoding=None) as impatient:
             for call in (lambda: g(impatient).ack("2-0"), lambda: impatient.transaction().__enter__()):
                 with pytest.raises(LockTimeout, match=r"0\.1 s"):
                     call()
@@ -96,7 +96,7 @@ def test_a_transaction_cannot_be_taken_through_a_fork(queue: raxlog.Store) -> No
 
 def test_waiting_while_ones_own_transaction_is_open_is_an_error_not_a_hang(queue: raxlog.Store) -> None:
     with queue.transaction():
-        for wait in (lambda: queue.read({"s": "$"}, block=0), lambda: g(queue).read("c", block=0)):
+        for wait in (lambda: queue.read({"s": "$"}, timeout=None), lambda: g(queue).read("c", timeout=None)):
             with pytest.raises(TransactionError):
                 wait()
 
@@ -105,8 +105,8 @@ def test_inside_a_transaction_block_is_refused_and_nothing_is_read(queue: raxlog
     with queue.transaction() as tx:
         options: dict[str, Any]
         for options in ({}, {"claim_idle": 0.0}, {"ids": "0"}, {"ack": ["2-0"]}):
-            with pytest.raises(TransactionError, match=r"block=.* inside a transaction"):
-                tx.group("s", "g").read("c", block=5.0, **options)
+            with pytest.raises(TransactionError, match=r"timeout=.* inside a transaction"):
+                tx.group("s", "g").read("c", timeout=5.0, **options)
         assert tx.group("s", "none").ack("1-0") == 0  # the transaction itself goes on
 
 
@@ -147,13 +147,13 @@ def test_a_writer_that_was_stopped_costs_the_others_a_timeout_that_names_it(stor
             say("inside")
             time.sleep(0.3)
 
-    with Child(hold) as child, raxlog.open(store.path, lock_timeout=0.3) as impatient:
+    with Child(hold) as child, raxlog.open(store.path, lock_timeout=0.3, encoding=None) as impatient:
         assert child.heard() == "inside"
         child.send(signal.SIGSTOP)
         wait_until_stopped(child.pid)
         hasty = g(impatient)
         for call in (
-            lambda: hasty.read("c"), lambda: hasty.read("c", block=30), lambda: hasty.ack("1-0"),
+            lambda: hasty.read("c"), lambda: hasty.read("c", timeout=30), lambda: hasty.ack("1-0"),
             lambda: impatient.stream("s").append({"n": 9}), impatient.transaction().__enter__,
             lambda: impatient.read_group("g", "c", {"s": ">"}), hasty.destroy,
         ):  # fmt: skip
@@ -180,7 +180,7 @@ def test_a_read_in_vain_beside_a_stopped_writer_gives_nothing(store: raxlog.Stor
     """Where nothing is to be delivered nor acknowledged the lock is not missed."""
     store.stream("s").extend([{"n": n} for n in range(3)], ids=["1-0", "2-0", "3-0"])
     store.stream("s").create_group("g", "0").read("c")  # all has been given
-    before = [row.id for row in g(store).pending("-")]
+    before = [row.id for row in g(store).pending_entries("-")]
 
     def hold(say: Callable[[Any], None]) -> None:
         with store.transaction() as tx:
@@ -188,13 +188,13 @@ def test_a_read_in_vain_beside_a_stopped_writer_gives_nothing(store: raxlog.Stor
             say("inside")
             time.sleep(30)
 
-    with Child(hold) as child, raxlog.open(store.path, lock_timeout=0.1) as impatient:
+    with Child(hold) as child, raxlog.open(store.path, lock_timeout=0.1, encoding=None) as impatient:
         assert child.heard() == "inside"
         child.send(signal.SIGSTOP)
         wait_until_stopped(child.pid)
         hasty = g(impatient)
         for call, nothing in (
-            (lambda: hasty.read("c"), []), (lambda: hasty.read("new", block=0.1), []),
+            (lambda: hasty.read("c"), []), (lambda: hasty.read("new", timeout=0.1), []),
             (lambda: hasty.read("c", claim_idle=1000), []), (lambda: hasty.read("new", ids="0"), []),
             (lambda: impatient.read_group("g", "c", {"s": ">"}), {}),
             (lambda: impatient.read_group("g", "new", {"s": "0"}), {"s": []}),
@@ -206,7 +206,7 @@ def test_a_read_in_vain_beside_a_stopped_writer_gives_nothing(store: raxlog.Stor
         ):  # fmt: skip
             with pytest.raises(LockTimeout, match=f"process {child.pid} "):
                 call()
-    assert [row.id for row in g(store).pending("-")] == before
+    assert [row.id for row in g(store).pending_entries("-")] == before
     store.stream("s").append({"n": 6})
     assert len(g(store).read("c")) == 1
 
@@ -220,7 +220,7 @@ def blocked(store: raxlog.Store, **options: Any) -> tuple[threading.Thread, list
 
     def read() -> None:
         try:
-            said.append(g(store).read("w", block=0, **options))
+            said.append(g(store).read("w", timeout=None, **options))
         except raxlog.RaxlogError as error:
             said.append(error)
 
@@ -240,7 +240,7 @@ def blocked(store: raxlog.Store, **options: Any) -> tuple[threading.Thread, list
 def test_who_waits_for_a_group_that_goes_away_is_told(
     store: raxlog.Store, end: Use, text: str, elsewhere: bool
 ) -> None:
-    store.stream("s").create_group("g", create_stream=True)
+    store.stream("s").create_group("g", "$", create_stream=True)
     thread, said = blocked(store)
     if elsewhere:
         with Child(lambda say: say(end(store))) as child:
@@ -254,7 +254,7 @@ def test_who_waits_for_a_group_that_goes_away_is_told(
 
 
 def test_a_group_that_is_destroyed_in_a_transaction_wakes_its_readers_at_the_commit(store: raxlog.Store) -> None:
-    store.stream("s").create_group("g", create_stream=True)
+    store.stream("s").create_group("g", "$", create_stream=True)
     thread, said = blocked(store, claim_idle=60.0)
     with store.transaction() as tx:
         tx.group("s", "g").destroy()
@@ -265,8 +265,8 @@ def test_a_group_that_is_destroyed_in_a_transaction_wakes_its_readers_at_the_com
 
 
 def test_a_store_that_is_closed_wakes_its_readers(tmp_path: Path) -> None:
-    store = raxlog.open(tmp_path / "s.rax")
-    store.stream("s").create_group("g", create_stream=True)
+    store = raxlog.open(tmp_path / "s.rax", encoding=None)
+    store.stream("s").create_group("g", "$", create_stream=True)
     thread, said = blocked(store)
     store.close()
     thread.join(5)
@@ -274,17 +274,17 @@ def test_a_store_that_is_closed_wakes_its_readers(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_a_blocked_read_and_leaves_the_store_usable(store: raxlog.Store) -> None:
-    store.stream("s").create_group("g", create_stream=True)
+    store.stream("s").create_group("g", "$", create_stream=True)
 
     def wait(say: Callable[[Any], None]) -> None:
-        for options in ({"block": 0}, {"block": 1000.0}, {"block": 0, "claim_idle": 500.0}):
+        for options in ({"timeout": None}, {"timeout": 1000.0}, {"timeout": None, "claim_idle": 500.0}):
             say("waiting")
             try:
                 g(store).read("w", **options)
             except KeyboardInterrupt:
                 say("interrupted")
         entry = store.stream("s").append({"n": 1})
-        say([found.id for found in g(store).read("w", block=5)] == [entry])
+        say([found.id for found in g(store).read("w", timeout=5)] == [entry])
 
     with Child(wait) as child:
         for _ in range(3):

@@ -91,7 +91,7 @@ def killed_worker(path: Path, work: Worker, batches: int, seconds: float) -> Non
     pid = os.fork()
     if pid == 0:
         try:
-            with raxlog.open(path) as store:
+            with raxlog.open(path, encoding=None) as store:
                 while work(store):
                     os.write(writing, b"!")
         finally:
@@ -107,23 +107,23 @@ def killed_worker(path: Path, work: Worker, batches: int, seconds: float) -> Non
 
 def disturbed(path: Path, work: Worker, kills: int, rng: random.Random) -> int:
     """Kill it so often, then let it come to its end; how many orders there were."""
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         store.stream("orders").create_group("invoicing", "0", create_stream=True)
     placed = 0
     for _ in range(kills):
-        with raxlog.open(path) as store:
+        with raxlog.open(path, encoding=None) as store:
             if store.stream("orders").group("invoicing").lag < AHEAD:
                 store.stream("orders").extend(orders(placed, 2 * AHEAD))
                 placed += 2 * AHEAD
         killed_worker(path, work, rng.randrange(3), rng.random() * 0.008)
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         while work(store):
             pass
     return placed
 
 
 def outcome(path: Path) -> tuple[Invoices, dict[bytes, bytes]]:
-    with raxlog.open(path, readonly=True) as store:
+    with raxlog.open(path, readonly=True, encoding=None) as store:
         group = store.stream("orders").group("invoicing")
         assert group.pending().total == 0
         assert group.lag == 0
@@ -131,7 +131,7 @@ def outcome(path: Path) -> tuple[Invoices, dict[bytes, bytes]]:
 
 
 def undisturbed(path: Path, placed: int) -> tuple[Invoices, dict[bytes, bytes]]:
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         store.stream("orders").extend(orders(0, placed))
         store.stream("orders").create_group("invoicing", "0")
         while one_transaction(store):

@@ -61,7 +61,7 @@ class Log:
 
 
 def produce(path: Path, log: Log, name: str, rng: random.Random, early: bool) -> None:
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         jobs = store.stream("jobs")
         while True:
             tickets = [f"{name}-{rng.getrandbits(60):x}" for _ in range(rng.choice([1, 1, 1, 5, 20]))]
@@ -75,14 +75,14 @@ def produce(path: Path, log: Log, name: str, rng: random.Random, early: bool) ->
 
 
 def consume(path: Path, log: Log, name: str, rng: random.Random, early: bool) -> None:
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         group = store.stream("jobs").group(CONSUMERS[name])
         held = read(log, group, name, ids="0")  # what it had when it died
         while True:
             held, done = held[: len(held) // 4], held[len(held) // 4 :]  # some stay pending, to be claimed
             if not done or rng.random() < 0.5:
                 acknowledge(log, group, done, early)
-                held += read(log, group, name, count=rng.randint(1, 30), block=0.05)
+                held += read(log, group, name, count=rng.randint(1, 30), timeout=0.05)
             elif rng.random() < 0.3:
                 acknowledge(log, group, done, early)
                 held = read(log, group, name, count=rng.randint(1, 30), claim_idle=CLAIM_IDLE)
@@ -122,7 +122,7 @@ def storm(folder: Path, seconds: float, seed: int, early: str = "") -> int:
     """Run them all, killing one at random every few dozen milliseconds; how many were killed."""
     rng = random.Random(seed)
     path = folder / "queue.rax"
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         for group in set(CONSUMERS.values()):
             store.stream("jobs").create_group(group, "0", create_stream=True)
     running: dict[str, int] = {}
@@ -205,7 +205,7 @@ def story_of(folder: Path, group: str) -> Story:
 def problems(folder: Path) -> list[str]:
     """What contradicts the promises."""
     found: list[str] = []
-    with raxlog.open(folder / "queue.rax") as store:
+    with raxlog.open(folder / "queue.rax", encoding=None) as store:
         jobs = store.stream("jobs")
         stream = {str(entry.id): entry.fields[b"ticket"].decode() for entry in jobs.range()}
         tickets = Counter(stream.values())
@@ -224,7 +224,7 @@ def group_problems(group: raxlog.Group, story: Story, stream: dict[str, str]) ->
     found = []
     last = group.last_delivered_id
     delivered = {sid for sid in stream if raxlog.StreamID(sid) <= last}
-    pending = {str(row.id): row for row in group.pending("-")}
+    pending = {str(row.id): row for row in group.pending_entries("-")}
     slack = sum(story.reads_in_flight.values())
     doubtful = {sid for ids in story.ack_in_flight for sid in ids}
     for sid, times in story.deliveries.items():
@@ -273,10 +273,10 @@ def group_problems(group: raxlog.Group, story: Story, stream: dict[str, str]) ->
 def drain(folder: Path) -> dict[str, set[str]]:
     """Undisturbed, each group takes what is left: claimed or new. What each was given."""
     given: dict[str, set[str]] = {}
-    with raxlog.open(folder / "queue.rax") as store:
+    with raxlog.open(folder / "queue.rax", encoding=None) as store:
         for group in set(CONSUMERS.values()):
             handle = store.stream("jobs").group(group)
-            done = [row.id for row in handle.pending("-")]
+            done = [row.id for row in handle.pending_entries("-")]
             handle.claim("last", *done)
             given[group] = {str(sid) for sid in done}
             while batch := handle.read("last", count=500, ack=done):
@@ -302,7 +302,7 @@ def test_a_queue_whose_workers_are_killed_again_and_again_tells_one_story(tmp_pa
     redelivered = 0
     for group in given:
         story = story_of(tmp_path, group)
-        with raxlog.open(tmp_path / "queue.rax") as store:
+        with raxlog.open(tmp_path / "queue.rax", encoding=None) as store:
             everything = {str(entry.id) for entry in store.stream("jobs").range()}
         reached = given[group] | story.deliveries.keys() | {sid for ids in story.ack_in_flight for sid in ids}
         assert everything <= reached

@@ -76,7 +76,7 @@ def model_step(entries: Entries, n: int) -> None:
 
 def found(path: Path) -> tuple[Entries, int, int]:
     """What the store holds: the entries read forward, the length, the count backward."""
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         stream = store.stream("s")
         forward = [(str(entry.id), entry.fields) for entry in stream.range()]
         return forward, len(stream), sum(1 for _ in stream.range(reverse=True))
@@ -116,7 +116,7 @@ def _storm(path: Path, rounds: int, seed: int, speaks_early: bool = False) -> tu
     for round_no in range(rounds):
 
         def write(pipe: int, start: int = done) -> None:
-            with raxlog.open(path) as store:
+            with raxlog.open(path, encoding=None) as store:
                 stream = store.stream("s")
                 os.write(pipe, struct.pack("<i", start - 1))
                 for n in range(start, start + 100_000):
@@ -170,7 +170,7 @@ def test_a_map_that_fills_up_and_grows_in_the_middle_of_groups_loses_nothing(tmp
             nexts = [0] * threads
 
         def write(pipe: int, path: Path = path, starts: tuple[int, ...] = tuple(nexts)) -> None:
-            with raxlog.open(path, map_size=1 << 16) as store:
+            with raxlog.open(path, map_size=1 << 16, encoding=None) as store:
                 before = store._env.live().info()["map_size"]
                 os.write(pipe, struct.pack("<i", -1))
 
@@ -195,7 +195,7 @@ def test_a_map_that_fills_up_and_grows_in_the_middle_of_groups_loses_nothing(tmp
             if word >= 0:
                 assert word // threads == acknowledged[word % threads], "out of order"
                 acknowledged[word % threads] += 1
-        with raxlog.open(path) as store:
+        with raxlog.open(path, encoding=None) as store:
             for thread in range(threads):
                 there = [(str(entry.id), entry.fields) for entry in store.stream(f"t{thread}").range()]
                 assert acknowledged[thread] <= len(there) <= acknowledged[thread] + 1

@@ -88,11 +88,11 @@ def test_after_a_kill_rows_and_records_agree_and_the_generation_has_not_gone_bac
     print(f"RAXLOG_SEED={seed}")
     path, rng = tmp_path / "s.rax", random.Random(seed)
     model, generation, rounds = Churn(seed), 0, 0
-    raxlog.open(path, durability="relaxed").close()
+    raxlog.open(path, durability="relaxed", encoding=None).close()
     deadline = time.monotonic() + SECONDS
 
     def churn(say: Any) -> None:
-        with raxlog.open(path, durability="relaxed") as store:
+        with raxlog.open(path, durability="relaxed", encoding=None) as store:
             index = Sublist(store._source)
             while True:
                 model.step(index)
@@ -107,7 +107,7 @@ def test_after_a_kill_rows_and_records_agree_and_the_generation_has_not_gone_bac
             said += child.all_heard()
         while model.steps < said[-1][0]:
             model.step(None)
-        with raxlog.open(path, durability="relaxed") as store:
+        with raxlog.open(path, durability="relaxed", encoding=None) as store:
             table, remotes, now = state_of(store)
         assert now >= max(generation, said[-1][1])
         generation = now
@@ -121,7 +121,7 @@ def test_after_a_kill_rows_and_records_agree_and_the_generation_has_not_gone_bac
 def test_a_state_that_is_one_step_behind_is_noticed(tmp_path: Path) -> None:
     """The control: were a step lost, the comparison above would say so."""
     model = Churn(1)
-    with raxlog.open(tmp_path / "s.rax", durability="relaxed") as store:
+    with raxlog.open(tmp_path / "s.rax", durability="relaxed", encoding=None) as store:
         index = Sublist(store._source)
         model.step(index)
         for _ in range(20):

@@ -53,13 +53,13 @@ def test_the_same_binding_twice_is_one(store: raxlog.Store) -> None:
 
 
 def test_bindings_outlive_the_process_that_made_them(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax") as store:
+    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
         store.bind("a.*", "s")
-    with raxlog.open(tmp_path / "s.rax") as store:
+    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
         assert store.publish("a.b", {"n": 1}) == 1
         assert store.unbind("a.*", "s")
         assert not store.unbind("a.*", "s")
-    with raxlog.open(tmp_path / "s.rax") as store:
+    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
         assert store.publish("a.b", {"n": 2}) == 0
         assert items(store, "s") == [(b"a.b", b"1")]
 
@@ -131,13 +131,13 @@ def test_fields_that_cannot_be_stored_are_refused_whoever_listens(store: raxlog.
 
 
 def test_a_store_open_for_reading_publishes_and_binds_nothing(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax") as store:
+    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
         store.bind("a", "s")
-    with raxlog.open(tmp_path / "s.rax", readonly=True) as store:
+    with raxlog.open(tmp_path / "s.rax", readonly=True, encoding=None) as store:
         assert len(store.bindings()) == 1
         for call in (lambda: store.publish("a", {"n": 1}), lambda: store.bind("b", "s"),
                      lambda: store.unbind("a", "s"), lambda: store.subscribe("a"), lambda: store.unsubscribe("d"),
-                     lambda: store.subscribe("a", durable="d"), lambda: store.channels.publish("a", "b"),
+                     lambda: store.subscribe_durable("a", durable="d"), lambda: store.channels.publish("a", "b"),
                      lambda: store.channels.subscribe("a")):
             with pytest.raises(raxlog.ReadOnlyStore):
                 call()
@@ -145,12 +145,12 @@ def test_a_store_open_for_reading_publishes_and_binds_nothing(tmp_path: Path) ->
 
 def test_a_publisher_killed_at_any_moment_leaves_all_of_a_message_or_none(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         for stream in ("one", "two", "three"):
             store.bind("a.*", stream)
 
     def publish(say: Any) -> None:
-        with raxlog.open(path) as mine:
+        with raxlog.open(path, encoding=None) as mine:
             n = len(mine.stream("one"))
             while True:
                 mine.publish(f"a.{n}", {"n": n})
@@ -163,7 +163,7 @@ def test_a_publisher_killed_at_any_moment_leaves_all_of_a_message_or_none(tmp_pa
                 said = child.heard()
             child.kill()
             said = max([said, *child.all_heard()])
-        with raxlog.open(path) as store:
+        with raxlog.open(path, encoding=None) as store:
             found = [items(store, stream) for stream in ("one", "two", "three")]
             assert found[0] == found[1] == found[2]
             assert [int(n) for _, n in found[0]] == list(range(len(found[0])))

@@ -57,7 +57,7 @@ def test_random_commands_of_three_clients_are_answered_as_redis_does(
     seed = int(os.environ.get("RAXLOG_SEED") or random.randrange(1 << 32))
     print(f"RAXLOG_SEED={seed}")
     rng = random.Random(seed)
-    with raxlog.open(tmp_path / "s.rax", durability="relaxed") as store, Wire(redis_address) as asker:
+    with raxlog.open(tmp_path / "s.rax", durability="relaxed", encoding=None) as store, Wire(redis_address) as asker:
         ours = [store.channels.subscriber() for _ in range(3)]
         theirs = [Wire(redis_address) for _ in range(3)]
         for step in range(3000 if LONG else 300):
@@ -142,7 +142,7 @@ def test_an_encoding_gives_text(tmp_path: Path) -> None:
     lambda channels: channels.publish(None, "x"), lambda channels: channels.publish("a", None),
     lambda channels: channels.subscribe(), lambda channels: channels.psubscribe(),
     lambda channels: channels.subscribe([]),
-    lambda channels: channels.publish("a" * 70_000, "x"), lambda channels: channels.subscribe("a", limit=0),
+    lambda channels: channels.publish("a" * 70_000, "x"), lambda channels: channels.subscribe("a", max_queued=0),
     lambda channels: channels.subscribe("a", callback=3), lambda channels: channels.channels(3.5j),
     lambda channels: channels.subscribe("a" * 70_000),
 ])

@@ -31,26 +31,26 @@ def numbers(subscription: Any, count: int, timeout: float = 5.0, ack: bool = Tru
 
 def test_a_durable_subscription_keeps_its_place_over_restarts(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path) as store:
-        store.subscribe("orders.>", durable="billing").close()
+    with raxlog.open(path, encoding=None) as store:
+        store.subscribe_durable("orders.>", durable="billing").close()
         for n in range(5):
             assert store.publish("orders.new", {"n": n}) == 1
-    with raxlog.open(path) as store:
-        with store.subscribe("orders.>", durable="billing") as billing:
+    with raxlog.open(path, encoding=None) as store:
+        with store.subscribe_durable("orders.>", durable="billing") as billing:
             assert numbers(billing, 2) == [0, 1]
         store.publish("orders.new", {"n": 5})
-        with store.subscribe("orders.>", durable="billing") as billing:
+        with store.subscribe_durable("orders.>", durable="billing") as billing:
             assert numbers(billing, 4) == [2, 3, 4, 5]
             assert billing.get(0.05) is None
             assert (billing.pending, billing.waiting) == (0, 0)
 
 
 def test_what_was_not_acknowledged_comes_again_after_close(store: raxlog.Store) -> None:
-    with store.subscribe("a", durable="d") as durable:
+    with store.subscribe_durable("a", durable="d") as durable:
         for n in range(20):
             store.publish("a", {"n": n})
         assert numbers(durable, 5, ack=False) == [0, 1, 2, 3, 4]
-    with store.subscribe("a", durable="d") as durable:
+    with store.subscribe_durable("a", durable="d") as durable:
         again = [durable.get(5) for _ in range(20)]
         assert sorted(int(m.fields[b"n"]) for m in again if m is not None) == list(range(20))
         assert [m.deliveries for m in again if m is not None][:8] == [2] * 8
@@ -59,7 +59,7 @@ def test_what_was_not_acknowledged_comes_again_after_close(store: raxlog.Store) 
 
 
 def test_acknowledged_messages_take_no_space(store: raxlog.Store) -> None:
-    with store.subscribe("a", durable="d") as durable:
+    with store.subscribe_durable("a", durable="d") as durable:
         for n in range(50):
             store.publish("a", {"n": n})
         assert numbers(durable, 50) == list(range(50))
@@ -67,7 +67,7 @@ def test_acknowledged_messages_take_no_space(store: raxlog.Store) -> None:
 
 
 def test_a_message_that_is_not_acknowledged_in_time_comes_again(store: raxlog.Store) -> None:
-    with store.subscribe("a", durable="d", ack_wait=0.2, prefetch=1) as durable:
+    with store.subscribe_durable("a", durable="d", ack_wait=0.2, prefetch=1) as durable:
         store.publish("a", {"n": 1})
         first = durable.get(5)
         assert first is not None
@@ -83,13 +83,14 @@ def test_all_who_subscribe_under_a_name_share_the_messages(tmp_path: Path) -> No
     path = tmp_path / "s.rax"
 
     def take(say: Any) -> None:
-        with raxlog.open(path, durability="relaxed") as mine, mine.subscribe("a", durable="d", queue="q") as durable:
+        with raxlog.open(path, durability="relaxed",
+                         encoding=None) as mine, mine.subscribe_durable("a", durable="d", queue="q") as durable:
             say("ready")
             while (message := durable.get(1.0)) is not None:
                 say(int(message.fields[b"n"]))
                 message.ack()
 
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         children = [Child(take) for _ in range(2)]
         try:
             for child in children:
@@ -105,7 +106,7 @@ def test_all_who_subscribe_under_a_name_share_the_messages(tmp_path: Path) -> No
 
 
 def test_a_queue_of_durable_and_live_members_gives_each_message_to_one(store: raxlog.Store) -> None:
-    with store.subscribe("a", queue="q") as live, store.subscribe("a", durable="d", queue="q") as durable:
+    with store.subscribe("a", queue="q") as live, store.subscribe_durable("a", durable="d", queue="q") as durable:
         for n in range(60):
             assert store.publish("a", {"n": n}) == 1
         got = numbers(durable, durable.waiting)
@@ -119,9 +120,9 @@ def test_a_queue_of_durable_and_live_members_gives_each_message_to_one(store: ra
 
 @pytest.mark.parametrize("other", [{"subject": "b"}, {"queue": "q"}])
 def test_a_durable_name_with_another_pattern_or_queue_is_refused(store: raxlog.Store, other: dict[str, Any]) -> None:
-    store.subscribe("a", durable="d").close()
+    store.subscribe_durable("a", durable="d").close()
     with pytest.raises(raxlog.SubscriptionExists, match="'d'"):
-        store.subscribe(other.pop("subject", "a"), durable="d", **other)
+        store.subscribe_durable(other.pop("subject", "a"), durable="d", **other)
     assert store.publish("a", {"n": 1}) == 1
     assert len(store.subjects) == 1
 
@@ -133,7 +134,7 @@ def test_tasks_that_share_a_subscription_do_not_sleep_beside_messages(store: rax
         messages = await asyncio.wait_for(asyncio.gather(*[anext(durable) for _ in range(20)]), 10)
         return sorted(int(message.fields[b"n"]) for message in messages)
 
-    with store.subscribe("a", durable="d", prefetch=1, ack_wait=60) as durable:
+    with store.subscribe_durable("a", durable="d", prefetch=1, ack_wait=60) as durable:
         for n in range(20):
             store.publish("a", {"n": n})
         assert asyncio.run(main()) == list(range(20))
@@ -151,25 +152,25 @@ def test_a_task_that_is_cancelled_takes_no_message_along(store: raxlog.Store) ->
             found.append(await asyncio.wait_for(anext(durable), 10))  # sooner than ack_wait
         return [int(message.fields[b"n"]) for message in found]
 
-    with store.subscribe("a", durable="d") as durable:
+    with store.subscribe_durable("a", durable="d") as durable:
         assert asyncio.run(main()) == list(range(30))
 
 
 def test_a_stream_that_bears_the_name_already_is_not_touched(store: raxlog.Store) -> None:
     store.stream("$durable.d").append({"n": 1})
     with pytest.raises(raxlog.StreamExists, match="choose another"):
-        store.subscribe("a", durable="d")
+        store.subscribe_durable("a", durable="d")
     assert (len(store.stream("$durable.d")), len(store.subjects)) == (1, 0)
     store.rename_stream("$durable.d", "mine")
     for _ in range(2):
-        with store.subscribe("a", durable="d") as durable:
+        with store.subscribe_durable("a", durable="d") as durable:
             store.publish("a", {"n": 2})
             assert numbers(durable, 1, ack=False) == [2]
         store.unsubscribe("d")
 
 
 def test_removing_a_durable_subscription_ends_all_who_take_from_it(store: raxlog.Store) -> None:
-    durable = store.subscribe("a", durable="d")
+    durable = store.subscribe_durable("a", durable="d")
     store.publish("a", {"n": 1})
     ended = threading.Event()
 
@@ -187,14 +188,14 @@ def test_removing_a_durable_subscription_ends_all_who_take_from_it(store: raxlog
     assert not store.unsubscribe("d")
     assert store.publish("a", {"n": 2}) == 0
     assert store.streams() == []
-    with store.subscribe("other", durable="d") as new:  # the name is free again
+    with store.subscribe_durable("other", durable="d") as new:  # the name is free again
         assert store.publish("other", {"n": 3}) == 1
         assert numbers(new, 1) == [3]
 
 
 def test_what_another_gives_back_comes_at_once(store: raxlog.Store) -> None:
-    one = store.subscribe("a", durable="d", prefetch=1)
-    two = store.subscribe("a", durable="d", prefetch=1)
+    one = store.subscribe_durable("a", durable="d", prefetch=1)
+    two = store.subscribe_durable("a", durable="d", prefetch=1)
     store.publish("a", {"n": 1})
     assert numbers(one, 1, ack=False) == [1]
     assert two.get(0.05) is None
@@ -217,7 +218,7 @@ def test_a_callback_takes_part_and_acknowledges(store: raxlog.Store) -> None:
 
     for n in range(10):
         store.publish("a", {"n": n})  # before it: not for it
-    with store.subscribe("a", durable="d", callback=take) as durable:
+    with store.subscribe_durable("a", durable="d", callback=take) as durable:
         for n in range(30):
             store.publish("a", {"n": n})
         assert done.wait(10)
@@ -226,7 +227,7 @@ def test_a_callback_takes_part_and_acknowledges(store: raxlog.Store) -> None:
 
 
 def test_a_durable_message_has_its_subject_and_no_reserved_field(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax", encoding="utf-8") as store, store.subscribe("a.*", durable="d") as durable:
+    with raxlog.open(tmp_path / "s.rax", encoding="utf-8") as store, store.subscribe_durable("a.*", "d") as durable:
         store.publish("a.ü", [("x", "1"), ("x", "ö")])
         message = durable.get(5)
         assert message is not None
@@ -244,14 +245,15 @@ def test_workers_killed_at_any_moment_lose_no_message(tmp_path: Path) -> None:
     rng = random.Random(seed)
 
     def work(say: Any) -> None:
-        with raxlog.open(path, durability="relaxed") as mine, mine.subscribe("a", durable="d") as durable:
+        with raxlog.open(path, durability="relaxed",
+                         encoding=None) as mine, mine.subscribe_durable("a", durable="d") as durable:
             for message in durable:
                 say(("got", int(message.fields[b"n"])))
                 message.ack()
                 say(("acked", int(message.fields[b"n"])))
 
-    with raxlog.open(path, durability="relaxed") as store:
-        store.subscribe("a", durable="d").close()
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+        store.subscribe_durable("a", durable="d").close()
         for n in range(total):
             store.publish("a", {"n": n})
         got: list[tuple[str, int]] = []
@@ -262,7 +264,7 @@ def test_workers_killed_at_any_moment_lose_no_message(tmp_path: Path) -> None:
                 got += worker.all_heard()
             if len({n for what, n in got if what == "acked"}) >= total - 40:
                 break
-        with store.subscribe("a", durable="d") as durable:
+        with store.subscribe_durable("a", durable="d") as durable:
             left = []
             while (message := durable.get(0.5)) is not None:
                 left.append(int(message.fields[b"n"]))
@@ -274,11 +276,11 @@ def test_workers_killed_at_any_moment_lose_no_message(tmp_path: Path) -> None:
 
 
 def test_a_publish_makes_a_durable_stream_that_was_deleted_anew_with_its_place(store: raxlog.Store) -> None:
-    store.subscribe("orders.>", durable="mail").close()
+    store.subscribe_durable("orders.>", durable="mail").close()
     assert store.delete_stream("$durable.mail")
     assert store.publish("orders.new", {"n": 1}) == 1
     assert raxlog.check(store.path).ok
-    with store.subscribe("orders.>", durable="mail") as work:
+    with store.subscribe_durable("orders.>", durable="mail") as work:
         assert next(iter(work)).fields == {b"n": b"1"}
 
 
@@ -287,20 +289,20 @@ def test_a_weight_given_anew_replaces_the_old_one_and_none_given_keeps_it(store:
         return store.subjects.get(store.subjects.match("a").queues[b"q"][0].id).weight
 
     for given, then in ((5, 5), (None, 5), (9, 9), (9, 9), (None, 9), (1, 1)):
-        store.subscribe("a", durable="d", queue="q", weight=given).close()
+        store.subscribe_durable("a", durable="d", queue="q", weight=given).close()
         assert weight() == then
         assert store.subjects.match("a").queues[b"q"][0].weight == then
     with pytest.raises(raxlog.InvalidArgument, match="weight=0"):
-        store.subscribe("a", durable="d", queue="q", weight=0)
+        store.subscribe_durable("a", durable="d", queue="q", weight=0)
     assert weight() == 1
 
 
 def test_a_new_weight_counts_from_the_next_message_on(store: raxlog.Store) -> None:
     for name, weight in (("heavy", 1), ("light", 65_535)):
-        store.subscribe("a", durable=name, queue="q", weight=weight).close()
+        store.subscribe_durable("a", durable=name, queue="q", weight=weight).close()
     store.publish("a", {"n": 0})
     for name, weight in (("heavy", 65_535), ("light", 1)):
-        store.subscribe("a", durable=name, queue="q", weight=weight).close()
+        store.subscribe_durable("a", durable=name, queue="q", weight=weight).close()
     for n in range(1, 41):
         store.publish("a", {"n": n})
     assert len(store.stream("$durable.heavy")) >= 38

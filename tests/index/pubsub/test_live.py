@@ -22,7 +22,7 @@ LONG = os.environ.get("RAXLOG_LONG") == "1"
 
 def listen(path: Path, say: Any, subject: str, **options: Any) -> None:
     """In a child: subscribe, say so, then say every number heard."""
-    with raxlog.open(path) as store, store.subscribe(subject, **options) as live:
+    with raxlog.open(path, encoding=None) as store, store.subscribe(subject, **options) as live:
         say("ready")
         for message in live:
             say(int(message.fields[b"n"]))
@@ -40,7 +40,7 @@ def owners(store: raxlog.Store) -> list[int]:
 
 def test_a_message_reaches_the_subscribers_in_other_processes(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path) as store, Child(lambda say: listen(path, say, "a.*")) as one, \
+    with raxlog.open(path, encoding=None) as store, Child(lambda say: listen(path, say, "a.*")) as one, \
             Child(lambda say: listen(path, say, "a.>")) as two:
         assert (one.heard(), two.heard()) == ("ready", "ready")
         for n in range(50):
@@ -53,14 +53,14 @@ def test_the_subscriptions_of_a_killed_process_vanish_at_once(tmp_path: Path) ->
     path = tmp_path / "s.rax"
 
     def everything(say: Any) -> None:
-        with raxlog.open(path) as mine:
+        with raxlog.open(path, encoding=None) as mine:
             kept = [mine.subscribe("a.*"), mine.subscribe("a.b", queue="q"), mine.channels.subscribe("c", "d"),
                     mine.channels.psubscribe("c*"), mine.channels.ssubscribe("s")]
             say("ready")
             time.sleep(60)
             del kept
 
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         with Child(everything) as child:
             assert child.heard() == "ready"
             assert store.publish("a.b", {"n": 1}) == 2
@@ -81,16 +81,16 @@ def test_whoever_opens_the_store_next_removes_what_the_dead_left(tmp_path: Path)
     with Child(lambda say: listen(path, say, "a")) as child:
         assert child.heard() == "ready"
         child.kill()
-    with raxlog.open(path, readonly=True) as store:
+    with raxlog.open(path, readonly=True, encoding=None) as store:
         assert len(store.subjects) == 1
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         assert len(store.subjects) == 0
         assert owners(store) == []
 
 
 def test_a_queue_passes_over_members_that_died(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path) as store, store.subscribe("a", queue="q") as mine:
+    with raxlog.open(path, encoding=None) as store, store.subscribe("a", queue="q") as mine:
         with Child(lambda say: listen(path, say, "a", queue="q", weight=1000)) as child:
             assert child.heard() == "ready"
             child.kill()
@@ -101,7 +101,7 @@ def test_a_queue_passes_over_members_that_died(tmp_path: Path) -> None:
 
 def test_members_in_three_processes_share_and_get_nothing_twice(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         children = [Child(lambda say: listen_relaxed(path, say)) for _ in range(3)]
         try:
             for child in children:
@@ -118,7 +118,7 @@ def test_members_in_three_processes_share_and_get_nothing_twice(tmp_path: Path) 
 
 
 def listen_relaxed(path: Path, say: Any) -> None:
-    with raxlog.open(path, durability="relaxed") as store, store.subscribe("work", queue="q") as work, \
+    with raxlog.open(path, durability="relaxed", encoding=None) as store, store.subscribe("work", queue="q") as work, \
             store.subscribe("stop") as stop:
         say("ready")
         stop.get(30)
@@ -160,7 +160,7 @@ def test_a_parents_subscriptions_die_with_it_though_a_child_lives_on(tmp_path: P
     path = tmp_path / "s.rax"
 
     def parent(say: Any) -> None:
-        store = raxlog.open(path)
+        store = raxlog.open(path, encoding=None)
         live = store.subscribe("a")
         grandchild = os.fork()
         if grandchild == 0:
@@ -169,7 +169,7 @@ def test_a_parents_subscriptions_die_with_it_though_a_child_lives_on(tmp_path: P
         say(grandchild)
         live.get()
 
-    with raxlog.open(path) as store, Child(parent) as child:
+    with raxlog.open(path, encoding=None) as store, Child(parent) as child:
         grandchild = child.heard()
         try:
             assert store.publish("a", {"n": 1}) == 1
@@ -181,7 +181,7 @@ def test_a_parents_subscriptions_die_with_it_though_a_child_lives_on(tmp_path: P
 
 def test_a_stopped_process_is_not_dead_and_hears_what_it_missed(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path) as store, Child(lambda say: listen(path, say, "a")) as child:
+    with raxlog.open(path, encoding=None) as store, Child(lambda say: listen(path, say, "a")) as child:
         assert child.heard() == "ready"
         child.send(signal.SIGSTOP)
         for n in range(10):
@@ -193,15 +193,15 @@ def test_a_stopped_process_is_not_dead_and_hears_what_it_missed(tmp_path: Path) 
 def test_a_store_closed_and_opened_again_hears_on(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
     for n in range(3):
-        with raxlog.open(path) as store, store.subscribe("a") as live:
+        with raxlog.open(path, encoding=None) as store, store.subscribe("a") as live:
             assert store.publish("a", {"n": n}) == 1
             assert live.get(5) is not None
 
 
 def test_two_handles_of_one_store_keep_their_own_subscriptions(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path) as one, one.subscribe("a") as kept:
-        with raxlog.open(path) as two:
+    with raxlog.open(path, encoding=None) as one, one.subscribe("a") as kept:
+        with raxlog.open(path, encoding=None) as two:
             lost = two.subscribe("a")
             assert one.publish("a", {"n": 1}) == 2
             assert lost.get(5) is not None
@@ -218,13 +218,13 @@ def test_killed_publishers_and_listeners_leave_nothing_half_and_nothing_twice(tm
     rng = random.Random(seed)
 
     def publish(say: Any) -> None:
-        with raxlog.open(path, durability="relaxed") as mine:
+        with raxlog.open(path, durability="relaxed", encoding=None) as mine:
             while True:  # counted in the transaction: the next writer may store a publish that was cut short
                 with mine.transaction() as tx:
                     reached = tx.publish("a.b", {"n": len(tx.stream("s"))})
                 say(str(reached.ids[b"s"]))
 
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         store.bind("a.*", "s")
         heard: list[int] = []
         live = store.subscribe("a.b", callback=lambda message: heard.append(int(message.fields[b"n"])))
@@ -249,7 +249,7 @@ def test_killed_publishers_and_listeners_leave_nothing_half_and_nothing_twice(tm
 
 
 def listen_killed(path: Path, say: Any) -> None:
-    with raxlog.open(path, durability="relaxed") as store, store.subscribe("a.*") as live:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store, store.subscribe("a.*") as live:
         say("ready")
         for _ in live:
             continue
@@ -288,13 +288,13 @@ def test_a_store_whose_lease_file_is_gone_still_opens(tmp_path: Path, opening: s
         child.heard()
         child.kill()
     (path / "live").unlink()
-    with raxlog.open(path, readonly=opening == "readonly") as store:
+    with raxlog.open(path, readonly=opening == "readonly", encoding=None) as store:
         assert len(store.subjects) == (opening == "readonly")
 
 
 def publish_once(path: Path) -> list[Any]:
     def publish(say: Any) -> None:
-        with raxlog.open(path) as mine:
+        with raxlog.open(path, encoding=None) as mine:
             say(int(mine.publish("a", {"n": 1})))
 
     with Child(publish) as child:
@@ -304,7 +304,7 @@ def publish_once(path: Path) -> list[Any]:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a copy drops the lease")
 def test_a_process_that_copies_the_folder_keeps_its_live_subscriptions(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path) as store, store.subscribe("a") as live:
+    with raxlog.open(path, encoding=None) as store, store.subscribe("a") as live:
         shutil.copytree(path, tmp_path / "copy")
         assert publish_once(path) == [1]
         assert live.get(5) is not None
@@ -312,7 +312,7 @@ def test_a_process_that_copies_the_folder_keeps_its_live_subscriptions(tmp_path:
 
 def test_a_process_whose_lease_was_deleted_is_told_and_may_subscribe_again(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path) as store, store.subscribe("a") as live:
+    with raxlog.open(path, encoding=None) as store, store.subscribe("a") as live:
         (path / "live").unlink()
         assert publish_once(path) == [0]
         with pytest.raises(raxlog.StoreError, match="Subscribe again"):

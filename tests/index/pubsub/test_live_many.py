@@ -49,8 +49,8 @@ def test_many_are_subscribed_to_and_closed_in_one_commit_each(store: raxlog.Stor
 
 
 def test_a_store_is_closed_with_all_of_them_in_one_commit(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax") as watching:
-        store = raxlog.open(tmp_path / "s.rax")
+    with raxlog.open(tmp_path / "s.rax", encoding=None) as watching:
+        store = raxlog.open(tmp_path / "s.rax", encoding=None)
         subscriptions = store.subscribe_many([f"a.{n}" for n in range(MANY)])
         singles = [store.subscribe("b") for _ in range(5)]
         made, _ = commits(watching, store.close)
@@ -60,7 +60,8 @@ def test_a_store_is_closed_with_all_of_them_in_one_commit(tmp_path: Path) -> Non
 
 
 def test_any_subscriptions_end_together_whoever_made_them(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "one.rax") as one, raxlog.open(tmp_path / "two.rax") as two:
+    with raxlog.open(tmp_path / "one.rax",
+                     encoding=None) as one, raxlog.open(tmp_path / "two.rax", encoding=None) as two:
         mixed = raxlog.LiveSubscriptions([of.subscribe("a") for of in (one, two, one, two, one)])
         mixed[0].close()
         kept = one.subscribe("a")
@@ -73,7 +74,7 @@ def test_any_subscriptions_end_together_whoever_made_them(tmp_path: Path) -> Non
 
 def test_each_has_a_queue_of_its_own_with_the_options_of_all(store: raxlog.Store) -> None:
     members = store.subscribe_many(["j.*", "j.a", "j.>"], queue="q", weight=3)
-    twice = store.subscribe_many(["j.a", "j.a"], limit=2)
+    twice = store.subscribe_many(["j.a", "j.a"], max_queued=2)
     assert {one.weight for one in store.subjects.by_queue("q")} == {3}
     for n in range(3):
         assert store.publish("j.a", {"n": n}) == 3

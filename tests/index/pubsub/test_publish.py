@@ -43,7 +43,7 @@ def test_a_live_subscription_gets_what_comes_after_it_and_nothing_from_before(st
 def test_the_number_tells_its_parts(store: raxlog.Store) -> None:
     store.bind("a", "s")
     with store.subscribe("a"), store.subscribe("a", queue="q"), store.subscribe("*", queue="q"), \
-            store.subscribe("a", durable="d"):
+            store.subscribe_durable("a", durable="d"):
         reached = store.publish("a", {"n": 1})
         assert (reached, reached.bindings, reached.durables, reached.live) == (4, 1, 1, 2)
         assert repr(reached) == "Reached(4: bindings=1, durables=1, live=2)"
@@ -79,6 +79,28 @@ def test_a_member_gets_as_much_of_its_queue_as_its_weight_says(store: raxlog.Sto
             time.sleep(0.001)
         assert len(heavy) + len(light) == 300
         assert 230 <= len(heavy) <= 295
+
+
+def test_a_hook_for_exceptions_that_raises_ends_no_callbacks(
+    store: raxlog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(threading, "excepthook", refuse)
+    seen: list[live_subscription.Message] = []
+    came = threading.Event()
+
+    def handle(message: live_subscription.Message) -> None:
+        seen.append(message)
+        if len(seen) == 2:
+            came.set()
+        raise ValueError
+
+    with store.subscribe("a.>", callback=handle):
+        store.publish("a.b", {"n": 1})
+        store.publish("a.b", {"n": 2})
+        assert came.wait(10)
 
 
 def test_a_callback_is_called_in_order_and_a_failing_one_goes_on(
@@ -145,7 +167,7 @@ def test_a_task_iterates_without_holding_up_its_loop(store: raxlog.Store) -> Non
             await asyncio.sleep(0.01)
         return await asyncio.wait_for(asyncio.gather(*tasks), 10)
 
-    with store.subscribe("a") as live, store.subscribe("a", durable="d") as durable:
+    with store.subscribe("a") as live, store.subscribe_durable("a", durable="d") as durable:
         assert asyncio.run(main()) == [[0, 1, 2], [0, 1, 2]]
 
 
@@ -178,7 +200,7 @@ def test_closing_ends_a_task_that_waits(store: raxlog.Store) -> None:
 
 
 def test_a_full_queue_drops_and_counts(store: raxlog.Store) -> None:
-    with store.subscribe("a", limit=5) as small, store.subscribe("a") as large:
+    with store.subscribe("a", max_queued=5) as small, store.subscribe("a") as large:
         for n in range(20):
             store.publish("a", {"n": n})
         assert numbers(large, 20) == list(range(20))
@@ -200,8 +222,8 @@ def test_a_transaction_is_heard_of_after_its_commit(store: raxlog.Store) -> None
 
 
 def test_a_store_that_is_closed_ends_its_subscriptions(tmp_path: Path) -> None:
-    store = raxlog.open(tmp_path / "s.rax")
-    live, durable = store.subscribe("a"), store.subscribe("a", durable="d")
+    store = raxlog.open(tmp_path / "s.rax", encoding=None)
+    live, durable = store.subscribe("a"), store.subscribe_durable("a", durable="d")
     channel = store.channels.subscribe("a")
     ended: list[str] = []
 
@@ -217,7 +239,7 @@ def test_a_store_that_is_closed_ends_its_subscriptions(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(5)
     assert sorted(ended) == ["channel", "durable", "live"]
-    with raxlog.open(tmp_path / "s.rax") as again:
+    with raxlog.open(tmp_path / "s.rax", encoding=None) as again:
         assert again.publish("a", {"n": 1}) == 1  # the durable one
         assert again.channels.channels() == []
         assert len(again.subjects) == 1
@@ -249,11 +271,11 @@ def test_who_falls_behind_the_ring_is_told_how_many_it_missed(tmp_path: Path, mo
     path = tmp_path / "s.rax"
 
     def publish(say: Any) -> None:
-        with raxlog.open(path) as mine, mine.transaction() as tx:
+        with raxlog.open(path, encoding=None) as mine, mine.transaction() as tx:
             for n in range(100):  # in one commit: nobody can look in between
                 tx.publish("a", {"n": n})
 
-    with raxlog.open(path) as store, store.subscribe("a") as live:
+    with raxlog.open(path, encoding=None) as store, store.subscribe("a") as live:
         with Child(publish) as child:
             child.finish()
         assert numbers(live, 20) == list(range(80, 100))
@@ -262,15 +284,15 @@ def test_who_falls_behind_the_ring_is_told_how_many_it_missed(tmp_path: Path, mo
 
 @pytest.mark.parametrize("options", [
     {"subject": "a..b"}, {"subject": "a.>.b"}, {"subject": None}, {"queue": ""}, {"queue": 3.5}, {"weight": 0},
-    {"weight": "x"}, {"limit": 0}, {"limit": 2.5}, {"callback": 5}, {"ack_wait": 3.0}, {"prefetch": 3},
-    {"durable": ""}, {"durable": "\0x"}, {"durable": "d" * 300}, {"durable": "d", "limit": 5},
+    {"weight": "x"}, {"max_queued": 0}, {"max_queued": 2.5}, {"callback": 5},
+    {"durable": ""}, {"durable": "\0x"}, {"durable": "d" * 300},
     {"durable": "d", "prefetch": 0}, {"durable": "d", "ack_wait": 0}, {"durable": "d", "ack_wait": -1},
     {"durable": "d", "ack_wait": "x"},
 ])
 def test_what_cannot_be_subscribed_to_is_refused_and_leaves_nothing(store: raxlog.Store, options: Any) -> None:
     subject = options.pop("subject", "a")
     with pytest.raises(raxlog.InvalidArgument):
-        store.subscribe(subject, **options)
+        (store.subscribe_durable if "durable" in options else store.subscribe)(subject, **options)
     assert len(store.subjects) == 0
     assert store.streams() == []
     assert store.publish("a", {"n": 1}) == 0
@@ -294,7 +316,7 @@ def test_one_after_the_other_each_gets_its_own_message_once(store: raxlog.Store)
 
 
 def test_nothing_is_closed_by_a_thread_inside_its_transaction(tmp_path: Path) -> None:
-    store = raxlog.open(tmp_path / "s.rax")
+    store = raxlog.open(tmp_path / "s.rax", encoding=None)
     live, client = store.subscribe("a"), store.channels.subscribe("c")
     with store.transaction() as tx:
         for close in (store.close, live.close, client.close):

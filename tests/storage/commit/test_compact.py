@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -43,14 +45,14 @@ def fill(path: Path, entries: int = 3000, **options: Any) -> None:
             stream.trim(maxlen=entries // 10)
         group = store.stream("a").create_group("g", "0")
         group.read("w", count=50)
-        store.state["k"] = b"v"
+        store.state["k"] = "v"
 
 
 def contents(store: raxlog.Store) -> Any:
     """All a user can see."""
     return (
         [(name, [(str(e.id), e.pairs) for e in store.stream(name).range()]) for name in store.streams()],
-        [str(p.id) for p in store.stream("a").group("g").pending(count=1000)],
+        [str(p.id) for p in store.stream("a").group("g").pending_entries(count=1000)],
         dict(store.state),
     )
 
@@ -109,7 +111,7 @@ def test_another_process_goes_on_in_the_new_file_without_a_word(path: Path) -> N
             iterator = store.stream("a").range()
             first = [next(iterator)]
             say("reading")
-            while store.state["k"] == b"v":
+            while store.state["k"] == "v":
                 time.sleep(0.005)
             say([str(e.id) for e in (*first, *iterator)])
             say(str(store.stream("b").append({"from": "child"}, id="9000-1")))
@@ -120,7 +122,7 @@ def test_another_process_goes_on_in_the_new_file_without_a_word(path: Path) -> N
         child.heard()
         with raxlog.open(path) as store:
             store.compact()
-            store.state["k"] = b"compacted"
+            store.state["k"] = "compacted"
             ids, new = child.heard(), child.heard()
             child.finish()
             assert ids == [f"{n + 1}-0" for n in range(2700, 3000)]
@@ -148,7 +150,7 @@ def test_a_writer_that_slept_through_two_compactions_commits_to_the_third_file(p
             store.compact()
             child.send(signal.SIGUSR1)
             child.finish()
-            assert [e.fields[b"n"] for e in store.stream("a").range(count=3, reverse=True)] == [b"2", b"mine", b"1"]
+            assert [e.fields["n"] for e in store.stream("a").range(count=3, reverse=True)] == ["2", "mine", "1"]
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
 
@@ -159,8 +161,8 @@ def test_who_sleeps_for_an_entry_is_woken_by_one_in_the_new_file(path: Path) -> 
     def work(say: Say) -> None:
         with raxlog.open(path) as store:
             say("ready")
-            found = store.read({"a": "$"}, block=20)
-            say([e.fields[b"n"] for e in found["a"]])
+            found = store.read({"a": "$"}, timeout=20)
+            say([e.fields["n"] for e in found["a"]])
 
     with Child(work) as child, raxlog.open(path) as store:
         child.heard()
@@ -169,7 +171,7 @@ def test_who_sleeps_for_an_entry_is_woken_by_one_in_the_new_file(path: Path) -> 
         time.sleep(0.1)
         began = time.monotonic()
         store.stream("a").append({"n": "new"})
-        assert child.heard() == [b"new"]
+        assert child.heard() == ["new"]
         assert time.monotonic() - began < 5
         child.finish()
 
@@ -390,7 +392,7 @@ def test_threads_of_the_process_append_and_read_while_it_compacts(path: Path) ->
             thread.join(30)
         assert wrong == []
         for i in range(2):
-            assert [int(e.fields[b"n"]) for e in store.stream(f"t{i}").range()] == list(range(acked[i]))
+            assert [int(e.fields["n"]) for e in store.stream(f"t{i}").range()] == list(range(acked[i]))
         assert min(acked) > 5
 
 
@@ -471,6 +473,64 @@ def test_a_mark_that_leads_nowhere_is_an_error_not_an_endless_search(path: Path)
         txn.put(generation.MARK, records.seal(generation.MARK, [7]))
     with pytest.raises(raxlog.StoreError):
         raxlog.open(path)
+
+
+def test_a_copy_by_hard_links_of_a_store_that_was_compacted_says_so_and_can_be_salvaged(path: Path) -> None:
+    fill(path)
+    copy = path.with_name("copy.rax")
+    shutil.copytree(path, copy, copy_function=os.link)
+    with raxlog.open(path) as store:
+        before = contents(store)
+        assert store.compact().generation == 2
+        assert contents(store) == before
+    for readonly in (False, True):
+        with pytest.raises(raxlog.StoreError, match=r"hard links .* salvage"):
+            raxlog.open(copy, readonly=readonly)
+    assert ["hard links" in problem.what for problem in raxlog.check(copy).problems] == [True]
+    assert raxlog.check(path).ok
+    assert not raxlog.salvage(copy, path.with_name("saved.rax")).lost
+    with raxlog.open(path.with_name("saved.rax")) as store:
+        assert contents(store) == before
+
+
+def test_a_compaction_for_which_no_thread_is_to_be_had_is_an_error_that_names_the_limit(path: Path) -> None:
+    """Whatever is missing under each limit of address space: an error of raxlog's, and the store as it was.
+
+    Which size no thread fits into depends on the stacks that the process keeps of threads that have ended. One case
+    asks for a stack of 1 GiB, which is among them nowhere.
+    """
+    def work(say: Say, free: int, stack: int) -> None:
+        with raxlog.open(path) as store:
+            if stack:
+                libc, attributes = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+                assert libc.pthread_getattr_default_np(attributes) == 0
+                assert libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(stack)) == 0
+                assert libc.pthread_setattr_default_np(attributes) == 0
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + free, resource.RLIM_INFINITY))
+            try:
+                say(f"generation {store.compact(lambda *_: None).generation}")
+            except raxlog.RaxlogError as error:
+                say(str(error))
+            finally:
+                resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            say([str(entry.id) for entry in store.stream("a").range()])
+            store.stream("a").append({"n": 1})
+
+    fill(path)
+    with raxlog.open(path, readonly=True) as store:
+        expected = [str(entry.id) for entry in store.stream("a").range()]
+    said = []
+    for free, stack in (*((free, 0) for free in range(0, 12 << 20, 1 << 20)), (64 << 20, 1 << 30), (1 << 40, 0)):
+        with Child(partial(work, free=free, stack=stack)) as child:
+            text, ids = child.finish()
+        said.append(text)
+        assert ids[: len(expected)] == expected
+        assert raxlog.check(path).ok
+    assert "gives no thread" in said[-2], said
+    assert "ulimit" in said[-2], said
+    assert all("limit" in text or "generation" in text for text in said), said
+    assert said[-1].startswith("generation "), said
 
 
 # -- the command ------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.storm
 
 def insisting(folder: Path, ack: Callable[[Any], None], *, many: int) -> None:
     """Appends; after the first error it goes on in the same process, then opens the store anew."""
-    store = raxlog.open(folder / "s.rax")
+    store = raxlog.open(folder / "s.rax", encoding=None)
     n = 0
     try:
         for n in range(many):
@@ -35,7 +35,7 @@ def insisting(folder: Path, ack: Callable[[Any], None], *, many: int) -> None:
                     raise
         len(store.stream("s"))
         store.close()
-        store = raxlog.open(folder / "s.rax")
+        store = raxlog.open(folder / "s.rax", encoding=None)
         ack(store.last_end.how)
         store.stream("s").append({"n": "anew"})
         ack("anew")
@@ -47,7 +47,7 @@ def consistent(folder: Path, acks: list[Any]) -> None:
     if not acks:
         return  # its creation failed
     said = [one for one in acks if isinstance(one, int)]
-    with raxlog.open(folder / "s.rax") as store:
+    with raxlog.open(folder / "s.rax", encoding=None) as store:
         there = [entry.fields[b"n"] for entry in store.stream("s").range()]
         assert [b"%d" % n for n in said] == there[: len(said)], "LOST"
         if "anew" in acks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,12 +39,12 @@ def test_streams_are_deleted_renamed_copied_and_created_with_limits_all_or_none(
     with suppress(KeyError), store.transaction() as tx:
         change(tx)
         raise KeyError
-    assert store.streams() == [b"a", b"b"]
+    assert store.streams() == ["a", "b"]
     with store.transaction() as tx:
         change(tx)
-    assert store.streams() == [b"a", b"c", b"small"]
-    assert [entry.fields for entry in store.stream("a")] == [{b"of": b"b"}]
-    assert [entry.fields for entry in store.stream("c")] == [{b"of": b"b"}, {b"of": b"c"}]
+    assert store.streams() == ["a", "c", "small"]
+    assert [entry.fields for entry in store.stream("a")] == [{"of": "b"}]
+    assert [entry.fields for entry in store.stream("c")] == [{"of": "b"}, {"of": "c"}]
     assert store.stream("small").info().radix_tree_keys == 3
     assert raxlog.check(store.path).ok
 
@@ -81,8 +82,8 @@ def test_a_copy_has_all_that_is_in_the_stream(store: raxlog.Store) -> None:
     original.append({"n": 2})  # in the warm tail
     store.copy_stream("a", "b")
     copy = store.stream("b")
-    ours, theirs = original.info(full=True, count=None), copy.info(full=True, count=None)
-    assert theirs._replace(stream=theirs.stream._replace(name=b"a")) == ours
+    ours, theirs = original.full_info(count=None), copy.full_info(count=None)
+    assert replace(theirs, stream=replace(theirs.stream, name="a")) == ours
     assert list(copy) == list(original)
     assert copy.append({"n": 9}, producer="p", idempotent_id="i") == original.append({"n": 9}, producer="p",
                                                                                      idempotent_id="i")
@@ -114,15 +115,15 @@ def test_an_error_that_changed_nothing_spoils_nothing(path: Path) -> None:
                 (IDTooSmall, lambda: stream.set_id("5-5")),
                 (InvalidArgument, lambda: stream.set_id("9-0", entries_added=0)),
                 (IndexError, lambda: stream.select(17)),
-                (GroupExists, lambda: stream.create_group("g")),
+                (GroupExists, lambda: stream.create_group("g", "$")),
                 (NoGroup, lambda: tx.group("a", "none").read("w")),
                 (NoGroup, lambda: tx.read_group("none", "w", {"a": ">"})),
                 (ConsumerBusy, lambda: group.delete_consumer("w")),
-                (NoStream, lambda: tx.stream("none").info(full=True)),
+                (NoStream, lambda: tx.stream("none").full_info()),
                 (NoStream, lambda: tx.rename_stream("none", "b")),
                 (StreamExists, lambda: tx.copy_stream("a", "a")),
                 (KeyError, lambda: tx.state.__delitem__("none")),
-                (TransactionError, lambda: group.read("w", block=1)),
+                (TransactionError, lambda: group.read("w", timeout=1)),
             ):
                 with pytest.raises(refused):
                     call()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +92,16 @@ def put_raw(path: Path, key: bytes, value: bytes) -> None:
         txn.put(key, value)
 
 
-def test_a_store_of_a_newer_format_is_refused(path: Path) -> None:
+@pytest.mark.parametrize("number", [1, 2, keys.STORE_FORMAT + 1])
+def test_a_store_of_any_other_format_is_refused_and_left_alone(path: Path, tmp_path: Path, number: int) -> None:
     with lmdb.open(str(path / "000001")) as env, env.begin() as txn:
         row = records.unseal(keys.STORE_KEY, txn.get(keys.STORE_KEY))
-    put_raw(path, keys.STORE_KEY, records.seal(keys.STORE_KEY, [keys.STORE_FORMAT + 1, *row[1:]]))
+    put_raw(path, keys.STORE_KEY, records.seal(keys.STORE_KEY, [number, *row[1:]]))
     before = dump(path)
-    with refused(raxlog.UnsupportedFormat, str(path), f"format {keys.STORE_FORMAT + 1}", "newer raxlog"):
-        raxlog.open(path)
+    for use in (raxlog.open, partial(raxlog.open, readonly=True), raxlog.check,
+                lambda path: raxlog.salvage(path, tmp_path / "saved")):
+        with refused(raxlog.UnsupportedFormat, str(path), f"format {number}", "raxlog export"):
+            use(path)
     assert dump(path) == before
 
 

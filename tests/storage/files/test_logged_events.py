@@ -10,7 +10,6 @@ import threading
 import time
 from pathlib import Path
 
-import older_store_workload
 import pytest
 import raxlog
 from elsewhere import writing
@@ -90,23 +89,12 @@ os.kill(os.getpid(), 9)"""
         assert record.getMessage() == f"{path}: 1 readers cleared, whose processes have died"
 
 
-def test_commits_brought_back_from_an_older_stores_journal_are_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = older_store_workload.unpack("cut-before-the-log", tmp_path)
-    caplog.set_level(logging.INFO, "raxlog")
-    with raxlog.open(path):
-        pass
-    assert f"{path}: 2 commits applied from the journal" in [one.getMessage() for one in logged(caplog)]
-
-
-
 def test_buffered_appends_that_are_lost_are_a_warning(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "raxlog")
     with raxlog.open(path, durability="buffered", max_map_size=1 << 20) as store:
         def fill() -> None:
             for _ in range(100):
-                store.stream("a").append({"text": b"x" * 100_000})
+                store.stream("a").append({"text": "x" * 100_000})
                 time.sleep(0.01)
 
         with pytest.raises(raxlog.AppendsLost):
@@ -149,4 +137,4 @@ def test_a_handler_that_writes_to_the_store_itself_is_no_deadlock(path: Path, mo
         finally:
             log.removeHandler(handler)
             log.setLevel(level)
-    assert entry.fields[b"line"].startswith(b"waited 0.")
+    assert entry.fields["line"].startswith("waited 0.")

@@ -35,7 +35,7 @@ def folder() -> Iterator[Path]:
 
 def made(path: Path, entries: int, **options: bool) -> list[Meta]:
     """A store of so many entries, each a commit of LMDB's; its meta pages, the newer first."""
-    with raxlog.open(path, **options) as store:
+    with raxlog.open(path, **options, encoding=None) as store:
         for number in range(entries):
             store.stream("s").append({"n": number})
             checkpoint(store)
@@ -66,7 +66,7 @@ def flip(path: Path, bit: int) -> None:
 
 
 def last(path: Path, **options: bool) -> bytes:
-    with raxlog.open(path, **options) as store:
+    with raxlog.open(path, **options, encoding=None) as store:
         (entry,) = store.stream("s").range(reverse=True, count=1)
         return bytes(entry.fields[b"n"])
 
@@ -105,7 +105,7 @@ def test_what_a_failed_write_of_the_meta_page_leaves_is_no_damage(folder: Path) 
     """LMDB puts the old number and last page back then, and leaves the rest of the page as it would have been."""
     before, _ = made(folder / "s.rax", FIRST)
     older = metas(folder / "s.rax")[1]
-    with raxlog.open(folder / "s.rax") as store:
+    with raxlog.open(folder / "s.rax", encoding=None) as store:
         store.stream("s").append({"n": "lost" * 500})
     overwrite(folder / "s.rax", PAGE * older.slot + NUMBER - 8, struct.pack("=QQ", older.last_page, older.transaction))
     assert metas(folder / "s.rax")[0] == before
@@ -125,7 +125,7 @@ def test_where_the_list_of_free_pages_is_damaged_the_store_can_still_be_read(fol
     overwrite(folder / "s.rax", PAGE * found[0].free_root + 8, os.urandom(100))
     assert last(folder / "s.rax", readonly=True) == b"%d" % (FIRST - 1)
     with pytest.raises(raxlog.CorruptionError, match=r"list of free pages.*readonly=True"):
-        raxlog.open(folder / "s.rax")
+        raxlog.open(folder / "s.rax", encoding=None)
 
 
 def test_a_last_page_far_behind_the_file_is_told_at_once(folder: Path) -> None:
@@ -135,17 +135,17 @@ def test_a_last_page_far_behind_the_file_is_told_at_once(folder: Path) -> None:
         shutil.copytree(folder / "s.rax", copy)
         overwrite(copy, PAGE * found[0].slot + NUMBER - 8, struct.pack("=Q", value))
         with pytest.raises(raxlog.CorruptionError):
-            raxlog.open(copy)
+            raxlog.open(copy, encoding=None)
 
 
 def test_where_fewer_pages_are_counted_than_are_freed_what_is_written_is_refused(folder: Path) -> None:
     """LMDB goes below zero then, as it does where a row's head is damaged: what room there is cannot be known."""
     path = folder / "s.rax"
     made(path, FIRST)
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         store.state["large"] = b"x" * 50_000
     overwrite(path, PAGE * metas(path)[0].slot + LARGE, bytes(8))
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         del store.state["large"]
         with pytest.raises(raxlog.CorruptionError, match=r"LMDB counts .* pages"):
             checkpoint(store)
@@ -153,7 +153,7 @@ def test_where_fewer_pages_are_counted_than_are_freed_what_is_written_is_refused
         with pytest.raises(raxlog.CorruptionError, match="LMDB counts"):
             store.close()
     with pytest.raises(raxlog.CorruptionError, match="meta page"):
-        raxlog.open(path)
+        raxlog.open(path, encoding=None)
 
 
 def test_an_end_that_was_freed_before_it_was_written_is_not_missed(folder: Path) -> None:
@@ -170,7 +170,7 @@ def test_an_end_that_was_freed_before_it_was_written_is_not_missed(folder: Path)
     newest = metas(path)[0]
     os.truncate(data_of(path), max(newest.root, newest.free_root) * PAGE)
     with pytest.raises(raxlog.CorruptionError, match="cut off"):
-        raxlog.open(path, readonly=True)
+        raxlog.open(path, readonly=True, encoding=None)
 
 
 def test_a_copy_that_was_made_by_lmdb_through_the_files_own_name_is_sound(folder: Path) -> None:
@@ -202,7 +202,7 @@ def test_young_and_copied_files_are_sound(folder: Path, commits: int) -> None:
     """Up to transaction 1 nothing has been freed; so it is in a compacted copy, however old its source."""
     made(folder / "s.rax", commits)
     made(folder / "s.rax", 30)
-    with raxlog.open(folder / "s.rax") as store:
+    with raxlog.open(folder / "s.rax", encoding=None) as store:
         store.snapshot(folder / "snap")
         store.compact()
     for data in (folder / "s.rax" / "000002", folder / "snap" / "000001"):

@@ -41,7 +41,7 @@ class Follower:
         self.log.checkpoint(True)
         with self.log.real.begin() as txn:
             self.rows = dict(txn.cursor())
-        self.at, self.chain = unseal(self.rows.pop(log_file.APPLIED))
+        self.at, self.chain, *_ = unseal(self.rows.pop(log_file.APPLIED))
         self.seen = 0
 
     def follow(self) -> None:

@@ -109,6 +109,6 @@ def test_no_checkpoint_fails_for_room_and_nothing_acknowledged_is_lost(
         assert before > 0, (number, room)
         with raxlog.open(path) as store:
             for name, numbers in acked.items():
-                assert [int(entry.fields[b"n"]) for entry in store.stream(name).range()] == numbers, number
+                assert [int(entry.fields["n"]) for entry in store.stream(name).range()] == numbers, number
             store.stream("a").append({"x": bytes(20_000)})
         subprocess.run(["rm", "-rf", path], check=True)

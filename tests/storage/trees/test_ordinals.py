@@ -338,9 +338,9 @@ notes = st.dictionaries(
 
 
 @settings(max_examples=100, deadline=None)
-@given(noted=notes, asked=st.lists(ordinals, max_size=10), keep=st.booleans(), at=ordinals)
+@given(noted=notes, asked=st.lists(ordinals, max_size=10), at=ordinals)
 def test_floor_is_the_last_note_not_above(
-    environment: lmdb.Environment, noted: dict[int, int], asked: list[int], keep: bool, at: int
+    environment: lmdb.Environment, noted: dict[int, int], asked: list[int], at: int
 ) -> None:
     with environment.begin(write=True) as txn:
         index = OrdinalIndex(txn, STREAM)
@@ -352,12 +352,10 @@ def test_floor_is_the_last_note_not_above(
         for x in [0, at, *asked, *noted]:
             assert index.floor(x) == max((n for n in plain if n[0] <= x), default=None)
         floor = index.floor(at)
-        line = at if not keep else floor[0] if floor else 0
-        left = [n for n in plain if n[0] >= line]
-        assert index.drop_below(at, keep_floor=keep) == len(plain) - len(left)
+        left = [n for n in plain if floor is None or n >= floor]
+        assert index.drop_below(at) == len(plain) - len(left)
         assert list(index.all()) == left
-        if keep:
-            assert index.floor(at) == floor
+        assert index.floor(at) == floor
         txn.abort()
 
 

@@ -51,16 +51,6 @@ def test_redis_leaves_a_chain_cut_in_three_cases_and_we_do_not(txn, keys, remove
     assert [node.label for node in rax.nodes()] == here
 
 
-@settings(max_examples=150, deadline=None)
-@given(keys=st.sets(any_keys, max_size=25), path=any_keys)
-def test_node_answers_exactly_where_a_node_begins(keys, path):
-    with writing() as txn:
-        rax = filled(txn, b"\xff", keys)
-        begins = {node.path: node for node in rax.nodes()}
-        every = {k[:n] for k in keys for n in range(len(k) + 1)} | {path, b""}
-        assert {p: rax.node(p) for p in every if rax.node(p) is not None} == begins
-
-
 def test_show_draws_the_tree_as_raxshow_does(txn):
     rax = Rax(txn, b"p")
     assert rax.show() == "[]"

@@ -217,7 +217,7 @@ def test_a_last_id_that_contradicts_the_stream_is_refused(unharmed: raxlog.Store
 def test_what_is_asked_of_a_stream_that_is_not_there_names_it(unharmed: raxlog.Store) -> None:
     nothing = unharmed.stream("nothing")
     calls: list[Callable[[], Any]] = [
-        nothing.info, lambda: nothing.set_id("1-1"), lambda: nothing.configure(compression="zstd"),
+        nothing.info, lambda: nothing.set_id("1-1"), lambda: nothing.create_group("g", create_stream=False),
         lambda: unharmed.rename_stream("nothing", "something"),
     ]  # fmt: skip
     for call in calls:
@@ -257,6 +257,7 @@ WRONG_OPENINGS: list[dict[str, Any]] = [
     {"durability": "eventual"}, {"durability": None}, {"durability": []}, {"lock_timeout": -1}, {"lock_timeout": "1"},
     {"lock_timeout": True}, {"lock_timeout": float("nan")}, {"encoding": "no such"}, {"encoding": 5}, {"map_size": 0},
     {"map_size": 1.5}, {"max_map_size": -1}, {"max_map_size": True}, {"max_readers": 0},
+    {"map_size": 1 << 63}, {"max_map_size": 1 << 64}, {"max_readers": 1 << 32},
 ]  # fmt: skip
 
 

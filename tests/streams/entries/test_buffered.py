@@ -119,10 +119,10 @@ def _do(store: raxlog.Store, what: str, *how: Any) -> Any:
         stream.create_group("g", "0", exist_ok=True)
         return stream.group("g").read("c", count=3)
     if what == "ack":
-        return stream.group("g").ack(*[row.id for row in stream.group("g").pending("-", "+", 2)])
+        return stream.group("g").ack(*[row.id for row in stream.group("g").pending_entries("-", "+", 2)])
     if what == "transaction":
         with store.transaction() as tx:
-            tx.state[b"last"] = b"x"
+            tx.state["last"] = "x"
             return [tx.stream(how[0]).append(how[1]), len(tx.stream(how[0]))]
     if what == "drop":
         return store.delete_stream(how[0])
@@ -178,7 +178,7 @@ def test_appends_are_there_for_their_own_process_before_they_are_for_others(stor
 
 
 @pytest.mark.parametrize("look", [
-    lambda s: len(s.stream("s")) == 1, lambda s: s.stream("s").info().length == 1, lambda s: s.streams() == [b"s"],
+    lambda s: len(s.stream("s")) == 1, lambda s: s.stream("s").info().length == 1, lambda s: s.streams() == ["s"],
     lambda s: s.stream("s").exists(), lambda s: s.stream("s").count() == 1, lambda s: s.stream("s").last_id.ms > 0,
     lambda s: len(s.read({"s": "0"})[("s")]) == 1, lambda s: s.stream("s").create_group("g", "0").lag == 1,
     lambda s: s.delete_stream("s"), lambda s: s.stream("s").trim(maxlen=0) == 1,
@@ -225,11 +225,11 @@ def test_a_buffer_that_is_full_is_committed_and_goes_on(store: raxlog.Store, mon
     monkeypatch.setattr(write_buffer, "MOST_BYTES", 3000)
     stream = store.stream("s")
     for n in range(40):
-        stream.append({"n": n, "x": b"x" * (n % 7 * 100)})
+        stream.append({"n": n, "x": "x" * (n % 7 * 100)})
     stream.extend([{"n": n} for n in range(40, 160)])
-    stream.append({"n": 160, "x": b"x" * 5000})
+    stream.append({"n": 160, "x": "x" * 5000})
     stream.append({"n": 161})
-    assert [int(entry.fields[b"n"]) for entry in stream.range()] == list(range(162))
+    assert [int(entry.fields["n"]) for entry in stream.range()] == list(range(162))
 
 
 def test_errors_that_can_be_known_are_raised_at_once_and_change_nothing(store: raxlog.Store) -> None:
@@ -245,7 +245,7 @@ def test_errors_that_can_be_known_are_raised_at_once_and_change_nothing(store: r
         (raxlog.InvalidFields, lambda: stream.append({"n": object()})),
         (raxlog.InvalidArgument, lambda: stream.append({"n": 2}, maxlen=-1)),
         (raxlog.InvalidArgument, lambda: stream.append({"n": 2}, refs="perhaps")),
-        (raxlog.InvalidName, lambda: store.stream(b"x" * 503)),
+        (raxlog.InvalidName, lambda: store.stream("x" * 503)),
         (raxlog.StreamExhausted, lambda: store.stream("end").append({"n": 1})),
     ):  # fmt: skip
         if error is raxlog.StreamExhausted:
@@ -254,7 +254,7 @@ def test_errors_that_can_be_known_are_raised_at_once_and_change_nothing(store: r
             call()
     assert store.stream("none").append({"n": 1}, create=False) is None
     assert [entry.id for entry in stream.range()] == [last]
-    assert store.streams() == [b"end", b"s"]
+    assert store.streams() == ["end", "s"]
 
 
 def test_a_closed_handle_a_read_only_store_and_other_settings_are_refused(path: Path) -> None:
@@ -297,13 +297,13 @@ def test_a_reader_that_sleeps_is_woken_by_the_commit(path: Path) -> None:
         child.heard()
         group = store.stream("s").create_group("g", "0", create_stream=True)
         found: list[Any] = []
-        thread = threading.Thread(target=lambda: found.extend(group.read("mine", block=30)))
+        thread = threading.Thread(target=lambda: found.extend(group.read("mine", timeout=30)))
         thread.start()
         thread.join(30)
-        assert [entry.fields for entry in found] == [{b"n": b"1"}]
-        thread = threading.Thread(target=lambda: found.extend(group.read("mine", block=30)))
+        assert [entry.fields for entry in found] == [{"n": "1"}]
+        thread = threading.Thread(target=lambda: found.extend(group.read("mine", timeout=30)))
         thread.start()
         time.sleep(0.1)
         store.stream("s").append({"n": 2})  # by another thread of the reader's own process
         thread.join(30)
-        assert [entry.fields for entry in found] == [{b"n": b"1"}, {b"n": b"2"}]
+        assert [entry.fields for entry in found] == [{"n": "1"}, {"n": "2"}]

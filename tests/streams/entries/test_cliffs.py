@@ -73,9 +73,9 @@ def test_a_stream_tells_of_itself_without_a_walk_but_in_full(store: raxlog.Store
     info = stream.info()
     assert (info.length, info.radix_tree_nodes) == (MANY, None)
     assert info.radix_tree_keys > 100
-    assert "radix-tree-nodes" not in info.as_dict()
+    assert "radix-tree-nodes" not in info.to_dict()
     assert not walks
-    assert (stream.info(full=True).stream.radix_tree_nodes or 0) > info.radix_tree_keys
+    assert (stream.full_info().stream.radix_tree_nodes or 0) > info.radix_tree_keys
     assert walks["numnodes"] == 1
 
 
@@ -95,12 +95,12 @@ def idle_few(store: raxlog.Store) -> Any:
 def test_idle_entries_are_found_by_their_times(idle_few: Any, counted: Any) -> None:
     group, wanted = idle_few
     counts = counted(Bucket, "decode")
-    assert [row.id for row in group.pending("-", min_idle=50)] == wanted
-    assert [row.id for row in group.pending("-", count=3, min_idle=50)] == wanted[:3]
-    assert [row.id for row in group.pending(wanted[1], wanted[-2], min_idle=50)] == wanted[1:-1]
+    assert [row.id for row in group.pending_entries("-", min_idle=50)] == wanted
+    assert [row.id for row in group.pending_entries("-", count=3, min_idle=50)] == wanted[:3]
+    assert [row.id for row in group.pending_entries(wanted[1], wanted[-2], min_idle=50)] == wanted[1:-1]
     assert 0 < counts["decode"] <= 3 * (1 + 2 * 2 + 1)  # of 27: the first, those of the released twice, one
-    assert [row.id for row in group.pending("-", min_idle=50, consumer="a")] == wanted[2:]
-    assert len(group.pending("-", min_idle=0.0)) == MANY
+    assert [row.id for row in group.pending_entries("-", min_idle=50, consumer="a")] == wanted[2:]
+    assert len(group.pending_entries("-", min_idle=0.0)) == MANY
 
 
 
@@ -123,7 +123,7 @@ def test_a_group_counts_its_consumers_without_reading_them(store: raxlog.Store, 
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a stream of 25,000 entries, all of them pending with one consumer of two groups."""
     path: Path = tmp_path_factory.mktemp("shelf") / "s.rax"
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         stream = store.stream("s")
         stream.extend([{"n": n} for n in range(PIECES)])
         for name in ("g", "h"):
@@ -135,7 +135,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def piecemeal(shelf: Path, tmp_path: Path) -> Any:
     shutil.copytree(shelf, tmp_path / "s.rax")
-    with raxlog.open(tmp_path / "s.rax", durability="relaxed") as store:
+    with raxlog.open(tmp_path / "s.rax", durability="relaxed", encoding=None) as store:
         yield store
 
 
@@ -237,7 +237,7 @@ def test_nodes_in_which_nothing_lives_go_with_a_trim_of_any_policy(store: raxlog
 
 def commit_elsewhere(store: raxlog.Store) -> None:
     """Let another process append to a stream of its own."""
-    program = "import raxlog, sys; raxlog.open(sys.argv[1]).stream('elsewhere').append({'n': 1})"
+    program = "import raxlog, sys; raxlog.open(sys.argv[1], encoding=None).stream('elsewhere').append({'n': 1})"
     subprocess.run([sys.executable, "-c", program, store.path], check=True)
 
 
@@ -303,17 +303,17 @@ def bytes_read(call: Callable[[], Any]) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux what was read")
 def test_neither_opening_nor_compacting_searches_the_file(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         stream = store.stream("s")
         for _ in range(20):
             stream.extend([{"n": os.urandom(1_000)} for _ in range(1_000)])
         stream.trim(maxlen=10_000)
         stream.append({"n": 1})
         stream.append({"n": 1})  # what the trim has freed can be used now
-    assert bytes_read(lambda: raxlog.open(path).close()) < 2_000_000  # makes the journal
-    with raxlog.open(path) as store:
+    assert bytes_read(lambda: raxlog.open(path, encoding=None).close()) < 2_000_000  # makes the journal
+    with raxlog.open(path, encoding=None) as store:
         assert bytes_read(store.compact) < 2_000_000
-    assert bytes_read(lambda: raxlog.open(path).close()) < 200_000
+    assert bytes_read(lambda: raxlog.open(path, encoding=None).close()) < 200_000
 
 
 SIZE = 20_000_000
@@ -322,7 +322,7 @@ SIZE = 20_000_000
 @pytest.mark.parametrize("durability", ["commit", "relaxed", "buffered"])
 def test_few_copies_are_made_of_a_large_entry(tmp_path: Path, durability: Any) -> None:
     value = os.urandom(SIZE)
-    with raxlog.open(tmp_path / "s.rax", durability=durability) as store:
+    with raxlog.open(tmp_path / "s.rax", durability=durability, encoding=None) as store:
         stream = store.stream("s")
         stream.append({"n": 1})
         tracemalloc.start()

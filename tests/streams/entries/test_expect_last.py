@@ -120,7 +120,7 @@ def test_of_eight_processes_one_wins_each_sequence_through_kills(path: Path) -> 
                 stream = store.stream("s")
                 while True:
                     newest = next(iter(stream.range(count=1, reverse=True)), None)
-                    n, last = (0, raxlog.StreamID.MIN) if newest is None else (int(newest.fields[b"n"]), newest.id)
+                    n, last = (0, raxlog.StreamID.MIN) if newest is None else (int(newest.fields["n"]), newest.id)
                     try:
                         say((n + 1, stream.append({"n": n + 1, "by": number}, expect_last=last)))
                     except Conflict as conflict:
@@ -134,7 +134,7 @@ def test_of_eight_processes_one_wins_each_sequence_through_kills(path: Path) -> 
         children = {number: stack.enter_context(Child(contend(number))) for number in range(8)}
         end = time.monotonic() + (60 if LONG else 2)
         kills = 0
-        while time.monotonic() < end:
+        while time.monotonic() < end or kills <= 5 or len(won) <= 50:  # a busy machine takes longer
             time.sleep(chance.uniform(0.01, 0.15))
             number = chance.randrange(8)
             children[number].send(signal.SIGKILL)
@@ -151,7 +151,7 @@ def test_of_eight_processes_one_wins_each_sequence_through_kills(path: Path) -> 
                 assert won.setdefault(n, sid) == sid
     assert raxlog.check(path).ok
     with raxlog.open(path) as store:
-        stored = [(int(entry.fields[b"n"]), entry.id) for entry in store.stream("s")]
+        stored = [(int(entry.fields["n"]), entry.id) for entry in store.stream("s")]
     assert [n for n, _ in stored] == list(range(1, len(stored) + 1))
     assert won.items() <= dict(stored).items()
     assert len(stored) > 50

@@ -29,7 +29,7 @@ with raxlog.open(path) as store:
 
 
 def numbers(entries):
-    return [int(entry.fields[b"n"]) for entry in entries]
+    return [int(entry.fields["n"]) for entry in entries]
 
 
 def test_entries_of_another_process_come_once_in_order_however_often_it_is_begun_anew(store):

@@ -1,4 +1,4 @@
-"""info(full=True): what XINFO STREAM FULL tells, beside what a live redis-server tells.
+"""full_info(): the figures of XINFO STREAM FULL, beside those of a live redis-server.
 
 The same random commands go to both; then everything of the reply is compared. Times are not the
 same in both, so they are compared to within ten seconds.
@@ -88,12 +88,12 @@ class Both:
 
     def compare(self, count: int) -> None:
         theirs = as_dict(self.client.execute_command("XINFO", "STREAM", "s", "FULL", "COUNT", count))
-        full = self.ours.info(full=True, count=count)
-        told = full.as_dict()
+        full = self.ours.full_info(count=count)
+        figures = full.to_dict()
         for name in (b"length", b"radix-tree-keys", b"radix-tree-nodes", b"entries-added"):
-            assert told[name.decode()] == theirs[name], name
+            assert figures[name.decode()] == theirs[name], name
         for name in (b"last-generated-id", b"max-deleted-entry-id", b"recorded-first-entry-id"):
-            assert str(told[name.decode()]).encode() == theirs[name], name
+            assert str(figures[name.decode()]).encode() == theirs[name], name
         assert [[str(one.id).encode(), [part for pair in one.pairs for part in pair]] for one in full.entries] == (
             theirs[b"entries"]
         )
@@ -141,7 +141,7 @@ def test_it_is_what_a_live_redis_tells(plain_redis: Any, store: raxlog.Store, se
         if both.ours.exists() and both.rng.random() < 0.2:
             both.compare(both.rng.choice((0, 0, 1, 3, 10)))
     both.compare(0)
-    full = both.ours.info(full=True, count=0)
+    full = both.ours.full_info(count=0)
     assert len(full.groups) == 2
     assert sum(group.pel_count for group in full.groups) > 10
 
@@ -154,17 +154,17 @@ def test_ten_of_each_are_told_unless_asked_otherwise(store: raxlog.Store) -> Non
     billing.read("b", count=8)
     before = time.time()
     for count, entries, pending, of_b in ((10, 10, 10, 8), (0, 25, 23, 8), (None, 25, 23, 8), (3, 3, 3, 3)):
-        full = orders.info(full=True, count=count)
+        full = orders.full_info(count=count)
         group = full.groups[0]
         assert [consumer.name for consumer in group.consumers] == [b"a", b"b"]
         assert (len(full.entries), len(group.pending), len(group.consumers[1].pending)) == (entries, pending, of_b)
         assert (group.pel_count, group.consumers[1].pel_count, group.lag) == (23, 8, 2)
-    assert orders.info(full=True) == orders.info(full=True, count=10)
+    assert orders.full_info() == orders.full_info(count=10)
     assert group.consumers[0].seen <= before
     with pytest.raises(raxlog.InvalidArgument, match="count=-1"):
-        orders.info(full=True, count=-1)
+        orders.full_info(count=-1)
     with pytest.raises(raxlog.NoStream):
-        store.stream("nope").info(full=True)
+        store.stream("nope").full_info()
 
 
 def test_what_was_given_back_is_told_as_nobodys(store: raxlog.Store) -> None:
@@ -173,7 +173,7 @@ def test_what_was_given_back_is_told_as_nobodys(store: raxlog.Store) -> None:
     billing = orders.create_group("billing", "0")
     billing.read("a")
     billing.nack(ids[1], delay=60)
-    group = orders.info(full=True).groups[0]
+    group = orders.full_info().groups[0]
     assert (group.pel_count, group.nacked_count) == (3, 1)
     assert [(row.id, row.consumer, row.delivered is None) for row in group.pending] == [
         (ids[0], b"a", False), (ids[1], None, True), (ids[2], b"a", False),
@@ -188,7 +188,7 @@ def test_it_is_told_as_text_with_an_encoding_and_sees_an_open_transaction(tmp_pa
             tx.publish("orders.eu", {"item": "book"})
             tx.stream("orders").create_group("eu", "0", subjects=["orders.eu", "orders.uk.>"])
             tx.group("orders", "eu").read("w")
-            full = tx.stream("orders").info(full=True)
+            full = tx.stream("orders").full_info()
             assert full.entries[0].fields["item"] == "book"
             assert (full.groups[0].name, full.groups[0].consumers[0].name) == ("eu", "w")
             assert full.groups[0].pending[0].consumer == "w"
@@ -210,9 +210,9 @@ def test_pending_rows_that_are_gone_are_damage_and_no_shorter_answer(store: raxl
         group.pel(txn).remove(first)
 
     store._source.submit(lose_a_bucket)
-    assert len(orders.info(full=True, count=5).groups[0].pending) == 5
+    assert len(orders.full_info(count=5).groups[0].pending) == 5
     with pytest.raises(raxlog.CorruptionError, match="fewer pending entries than the 300"):
-        orders.info(full=True, count=0)
+        orders.full_info(count=0)
 
 
 # -- on the command line ------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_pending_rows_that_are_gone_are_damage_and_no_shorter_answer(store: raxl
 @pytest.fixture
 def billing(orders: str) -> str:
     """The store of 'orders', with a group that has delivered 1-1 and 2-1 to 'a'; 2-1 was given back."""
-    with raxlog.open(orders) as store:
+    with raxlog.open(orders, encoding=None) as store:
         group = store.stream("orders").create_group("billing", "0")
         group.read("a", count=2)
         group.nack("2-1")
@@ -244,17 +244,17 @@ def test_the_command_prints_it(raxlog_cli: Run, billing: str) -> None:
 
 def test_the_command_prints_it_as_json(raxlog_cli: Run, billing: str) -> None:
     status, out, _ = raxlog_cli("info", billing, "orders", "--full", "--json", "--count", "0")
-    told = json.loads(out)
-    assert (status, told["last-generated-id"]) == (0, "3-1")
-    assert [one["id"] for one in told["entries"]] == ["1-1", "2-1", "3-1"]
-    group = told["groups"][0]
+    figures = json.loads(out)
+    assert (status, figures["last-generated-id"]) == (0, "3-1")
+    assert [one["id"] for one in figures["entries"]] == ["1-1", "2-1", "3-1"]
+    group = figures["groups"][0]
     assert (group["name"], group["last-delivered-id"], group["pel-count"], group["nacked-count"]) == (
         "billing", "2-1", 2, 1,
     )  # fmt: skip
     assert [(row["id"], row["consumer"]) for row in group["pending"]] == [("1-1", "a"), ("2-1", None)]
     assert group["pending"][1]["delivery-time"] is None
     assert abs(group["consumers"][0]["pending"][0]["delivery-time"] - time.time()) < 60
-    assert StreamID(told["recorded-first-entry-id"]) == StreamID("1-1")
+    assert StreamID(figures["recorded-first-entry-id"]) == StreamID("1-1")
 
 
 @pytest.mark.parametrize("more", [("--full",), ("orders", "--count", "2"), ("orders", "--full", "--count", "-1"),

@@ -418,7 +418,7 @@ class Duel:
         if count is not None:
             words += ["COUNT", str(count)]
 
-        self.both(words, lambda: list(map(as_replied, self.stream.range(start, end, count, reverse))))
+        self.both(words, lambda: list(map(as_replied, self.stream.range(start, end, count, reverse=reverse))))
 
     def compare_info(self) -> None:
         flat = self.client.execute_command("XINFO", "STREAM", self.name)
@@ -427,7 +427,7 @@ class Duel:
         mine: dict[bytes, Any] = {
             b"length": info.length,
             b"radix-tree-keys": info.radix_tree_keys,
-            b"radix-tree-nodes": self.stream.info(full=True).stream.radix_tree_nodes,
+            b"radix-tree-nodes": self.stream.full_info().stream.radix_tree_nodes,
             b"last-generated-id": str(info.last_generated_id).encode(),
             b"max-deleted-entry-id": str(info.max_deleted_entry_id).encode(),
             b"entries-added": info.entries_added,

@@ -10,6 +10,7 @@ import signal
 import tempfile
 import time
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from raxlog import InvalidArgument, Retention
+from raxlog import InvalidArgument, Retention, StreamID
 from raxlog.recovery.check.check import perform
 from raxlog.stream import stream as stream_module
 from raxlog.stream import streams as streams_module
@@ -90,9 +91,9 @@ class RetentionBesideAModel(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.store = raxlog.open(self.folder / "s.rax", durability="relaxed", node_max_entries=NODE)
+        self.store = raxlog.open(self.folder / "s.rax", durability="relaxed", node_max_entries=NODE, encoding=None)
         self.stream = self.store.stream("s")
-        self.stream.create_group("first", create_stream=True)
+        self.stream.create_group("first", "$", create_stream=True)
         self.groups["first"] = Member((0, 0))
 
     def teardown(self) -> None:
@@ -231,7 +232,7 @@ class RetentionBesideAModel(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.store.close()
-        self.store = raxlog.open(self.folder / "s.rax", durability="relaxed")
+        self.store = raxlog.open(self.folder / "s.rax", durability="relaxed", encoding=None)
         self.stream = self.store.stream("s")
 
     @invariant()
@@ -307,7 +308,7 @@ def test_a_pending_entry_that_another_rule_has_let_go_holds_nothing_back(store: 
     group.ack(*[entry.id for entry in group.read("w") if entry.id.ms not in (1, 20)])
     assert store.maintain() == {b"s": 18}
     assert ids_of(stream)[0] == 19
-    assert [row.id.ms for row in group.pending("-")] == [1, 20]
+    assert [row.id.ms for row in group.pending_entries("-")] == [1, 20]
 
 
 def test_a_reader_that_waits_longer_than_idle_group_misses_nothing(
@@ -317,7 +318,7 @@ def test_a_reader_that_waits_longer_than_idle_group_misses_nothing(
     for module in (group_module, deliver_module, stream_module, streams_module):
         monkeypatch.setattr(module, "now_ms", lambda: now)
     stream = store.stream("s", node_max_entries=NODE)
-    waits, works = (stream.create_group(name, create_stream=True) for name in ("waits", "works"))
+    waits, works = (stream.create_group(name, "$", create_stream=True) for name in ("waits", "works"))
     stream.configure(retention=Retention(acked=True, idle_group=60))
     waits.read("w")
     now += 3_600_000
@@ -370,7 +371,7 @@ def test_an_append_frees_a_backlog_step_by_step(store: raxlog.Store) -> None:
 def test_many_groups_cost_no_look_at_each_node(store: raxlog.Store) -> None:
     """It is amortized: with 80 groups an append in ten nodes looks, and no node is kept for good."""
     stream = store.stream("s", node_max_entries=NODE)
-    groups = [stream.create_group(f"g{n}", create_stream=True) for n in range(80)]
+    groups = [stream.create_group(f"g{n}", "$", create_stream=True) for n in range(80)]
     stream.configure(retention=Retention(acked=True))
     most = 0
     for _ in range(40):
@@ -404,7 +405,7 @@ def test_a_publish_and_a_buffered_append_apply_it(store: raxlog.Store, tmp_path:
     store.bind("a.*", "s")
     store.publish("a.b", {"n": 1})
     assert len(store.stream("s")) == 10
-    with raxlog.open(tmp_path / "b.rax", durability="buffered") as buffered:
+    with raxlog.open(tmp_path / "b.rax", durability="buffered", encoding=None) as buffered:
         stream = buffered.stream("s", node_max_entries=NODE)
         stream.append({"n": 0})
         stream.configure(retention=Retention(maxlen=9))
@@ -445,7 +446,7 @@ def test_a_salvaged_stream_keeps_its_retention(store: raxlog.Store, tmp_path: Pa
     store.close()
     raxlog.salvage(store.path, tmp_path / "new.rax")
     assert raxlog.check(tmp_path / "new.rax").ok
-    with raxlog.open(tmp_path / "new.rax") as salvaged:
+    with raxlog.open(tmp_path / "new.rax", encoding=None) as salvaged:
         assert salvaged.stream("s").info().retention == Retention(max_bytes=300, acked=True)
         assert salvaged.maintain()[b"s"] > 0
 
@@ -456,9 +457,9 @@ def test_a_salvaged_stream_keeps_its_retention(store: raxlog.Store, tmp_path: Pa
 def work(path: Path, seconds: float, how: str) -> list[int]:
     """Append, read and acknowledge at full speed; the sizes of the file, ten times a second."""
     sizes = []
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         stream = store.stream("jobs")
-        group = stream.create_group("g", create_stream=True, exist_ok=True)
+        group = stream.create_group("g", "$", create_stream=True, exist_ok=True)
         if how == "acked":
             stream.configure(retention=Retention(acked=True))
         end = time.monotonic() + seconds
@@ -489,14 +490,14 @@ def test_a_work_queue_keeps_its_file_within_twice_its_steady_size(path: Path, ho
 
 
 def test_maintenance_that_is_killed_leaves_a_whole_store(path: Path) -> None:
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         for name in "abc":
             stream = store.stream(name, node_max_entries=1)
             stream.extend([{"n": n} for n in range(2500)])
             stream.configure(retention=Retention(maxlen=1, max_bytes=1 << 30))
 
     def maintain(say: Any) -> None:
-        with raxlog.open(path) as store:
+        with raxlog.open(path, encoding=None) as store:
             say("open")
             store.maintain()
 
@@ -508,11 +509,11 @@ def test_maintenance_that_is_killed_leaves_a_whole_store(path: Path) -> None:
             child.kill()
         assert problems(path) == []
         rounds += 1
-        with raxlog.open(path, readonly=True) as store:
+        with raxlog.open(path, readonly=True, encoding=None) as store:
             left = [len(store.stream(name)) for name in "abc"]
         if left == [1, 1, 1] or rounds == 6:
             break
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         store.maintain()
         assert [len(store.stream(name)) for name in "abc"] == [1, 1, 1]
     assert raxlog.check(path).ok
@@ -523,23 +524,23 @@ def test_groups_of_killed_processes_are_given_every_entry(path: Path) -> None:
     seed = int.from_bytes(os.urandom(4), "big")
     print(f"seed {seed}")
     chance = random.Random(seed)
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         stream = store.stream("s", node_max_entries=NODE)
         for name in ("one", "two"):
-            stream.create_group(name, create_stream=True)
+            stream.create_group(name, "$", create_stream=True)
         stream.configure(retention=Retention(acked=True))
 
     def produce(say: Any) -> None:
-        with raxlog.open(path) as store:
+        with raxlog.open(path, encoding=None) as store:
             while True:
                 say([tuple(sid) for sid in store.stream("s").extend([{"n": 1}] * 5)])
 
     def consume(name: str) -> Any:
         def work(say: Any) -> None:
-            with raxlog.open(path) as store:
+            with raxlog.open(path, encoding=None) as store:
                 group = store.stream("s").group(name)
                 while True:  # what a killed one had pending comes again
-                    got = group.read("w", 7, ids="0") or group.read("w", 7, block=1)
+                    got = group.read("w", 7, ids="0") or group.read("w", 7, timeout=1)
                     say([tuple(entry.id) for entry in got if entry.pairs])
                     group.ack(*[entry.id for entry in got])
 
@@ -562,7 +563,7 @@ def test_groups_of_killed_processes_are_given_every_entry(path: Path) -> None:
             child.send(signal.SIGKILL)
             seen[name].update(sid for some in child.all_heard() for sid in some)
     assert raxlog.check(path).ok
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         stream = store.stream("s")
         for name in ("one", "two"):
             group = stream.group(name)
@@ -574,3 +575,21 @@ def test_groups_of_killed_processes_are_given_every_entry(path: Path) -> None:
         assert seen["a"] | seen["b"] <= seen["two"]
         stream.extend([{"n": 1}] * NODE)  # which frees what has been acknowledged, if only now
         assert len(stream) < stream.info().entries_added
+
+
+@pytest.mark.parametrize("rule", [{"max_age": timedelta(days=1)}, {"maxlen": 7}, {"acked": True}])
+def test_exact_maintenance_takes_the_entries_that_a_rule_lets_go_and_no_other(store: raxlog.Store, rule: Any) -> None:
+    stream = store.stream("s")
+    now = datetime.now(UTC)
+    old = [stream.append({"n": n}, StreamID(int((now - timedelta(days=9, minutes=-n)).timestamp() * 1000), 0))
+           for n in range(90)]
+    new = [stream.append({"n": n}) for n in range(7)]
+    group = stream.create_group("g")
+    group.read("w", count=90, ack=[])
+    group.ack(*old)
+    stream.configure(retention=raxlog.Retention(**rule))
+    assert store.maintain() == {}  # one node holds them all
+    assert store.maintain(exact=True) == {stream.name: 90}
+    assert [entry.id for entry in stream.range()] == new
+    assert store.maintain(exact=True) == {}
+    assert raxlog.check(store.path).ok

@@ -48,7 +48,7 @@ def by_range(store: raxlog.Store) -> Iterator[Any]:
 def behind_an_id(store: raxlog.Store) -> Iterator[Any]:
     last: Any = "0"
     while True:
-        for entry in store.read({"s": last}, count=1, block=1.0).get("s", []):
+        for entry in store.read({"s": last}, count=1, timeout=1.0).get("s", []):
             last = entry.id
             yield entry
 
@@ -57,7 +57,7 @@ def in_a_group(store: raxlog.Store) -> Iterator[Any]:
     group = store.stream("s").group("slow")
     done: list[raxlog.StreamID] = []
     while True:
-        done = [entry.id for entry in group.read("w", count=1, ack=done, block=1.0)]
+        done = [entry.id for entry in group.read("w", count=1, ack=done, timeout=1.0)]
         yield from done
 
 
@@ -69,7 +69,7 @@ def with_an_open_transaction(store: raxlog.Store) -> Iterator[Any]:
 
 def growth(path: Path, reader: Reader, seconds: float) -> tuple[float, int]:
     """By what the file has grown under that reader, and how many commits there were meanwhile."""
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         store.stream("s").create_group("slow", "0", create_stream=True)
         for round_no in range(WARM_UP):
             write(store, round_no * 100)

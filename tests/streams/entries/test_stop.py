@@ -29,12 +29,12 @@ def live(store: raxlog.Store, stop: Any) -> Any:
 
 
 def durable(store: raxlog.Store, stop: Any) -> Any:
-    with store.subscribe("orders.>", durable="mail") as subscription:
+    with store.subscribe_durable("orders.>", durable="mail") as subscription:
         return subscription.get(60.0, stop)
 
 
 def iterated(store: raxlog.Store, stop: Any) -> Any:
-    with store.subscribe("orders.>", durable="mail") as subscription:
+    with store.subscribe_durable("orders.>", durable="mail") as subscription:
         return list(iter(lambda: subscription.get(stop=stop), None)) or None
 
 
@@ -50,10 +50,10 @@ def watched(store: raxlog.Store, stop: Any) -> Any:
 
 
 WAITS: dict[str, tuple[Wait, Any]] = {
-    "Group.read": (lambda store, stop: group(store).read("w", block=0, stop=stop), []),
-    "Group.read that claims": (lambda store, stop: group(store).read("w", block=60, claim_idle=30, stop=stop), []),
-    "read_group": (lambda store, stop: store.read_group("g", "w", {"s": ">", "t": ">"}, block=0, stop=stop), {}),
-    "read": (lambda store, stop: store.read({"s": "$", "none": "0"}, block=0, stop=stop), {}),
+    "Group.read": (lambda store, stop: group(store).read("w", timeout=None, stop=stop), []),
+    "Group.read that claims": (lambda store, stop: group(store).read("w", timeout=60, claim_idle=30, stop=stop), []),
+    "read_group": (lambda store, stop: store.read_group("g", "w", {"s": ">", "t": ">"}, timeout=None, stop=stop), {}),
+    "read": (lambda store, stop: store.read({"s": "$", "none": "0"}, timeout=None, stop=stop), {}),
     "live": (live, None),
     "durable": (durable, None),
     "iterated": (iterated, None),
@@ -70,7 +70,7 @@ def group(store: raxlog.Store) -> raxlog.Group:
 def queue(store: raxlog.Store) -> raxlog.Store:
     """Streams s and t, empty, each with a group g."""
     for name in ("s", "t"):
-        store.stream(name).create_group("g", create_stream=True)
+        store.stream(name).create_group("g", "$", create_stream=True)
     return store
 
 
@@ -133,17 +133,17 @@ def test_what_is_stopped_takes_nothing_and_acknowledges(queue: raxlog.Store) -> 
     stream.extend([{"n": n} for n in range(3)])
     had = group(queue).read("w", count=1)
     stop.set()
-    assert group(queue).read("new", block=5, stop=stop) == []
+    assert group(queue).read("new", timeout=5, stop=stop) == []
     assert group(queue).read("new", stop=stop, claim_idle=0) == []
     assert group(queue).read("w", ids="0", stop=stop) == []
     assert queue.read({"s": "0"}, stop=stop) == {}
-    assert [member.name for member in group(queue).consumers()] == [b"w"]
+    assert [member.name for member in group(queue).consumers()] == ["w"]
     assert (group(queue).lag, group(queue).pending().total) == (2, 1)
-    assert group(queue).read("w", block=5, stop=stop, ack=[had[0].id]) == []
+    assert group(queue).read("w", timeout=5, stop=stop, ack=[had[0].id]) == []
     assert (group(queue).lag, group(queue).pending().total) == (2, 0)
     stop.clear()
     assert not stop.is_set()
-    assert len(group(queue).read("w", block=5, stop=stop)) == 2
+    assert len(group(queue).read("w", timeout=5, stop=stop)) == 2
 
 
 @pytest.mark.parametrize("stop", [True, 1.0, "stop", threading.Lock()])
@@ -212,7 +212,7 @@ def test_an_entry_that_comes_with_the_stop_is_delivered_or_left(queue: raxlog.St
         assert group(queue).pending().total == len(reader.outcome)
         assert group(queue).lag == 1 - len(reader.outcome)
         group(queue).read("rest")
-        group(queue).ack(*[row.id for row in group(queue).pending("-")])
+        group(queue).ack(*[row.id for row in group(queue).pending_entries("-")])
     print(f"{delivered} of 120 were delivered")
 
 

@@ -136,7 +136,7 @@ class StreamsBesideALists(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.store = raxlog.open(self.folder / "store.rax", durability="relaxed", **self.options)
+        self.store = raxlog.open(self.folder / "store.rax", durability="relaxed", **self.options, encoding=None)
         self.handles = {name: self.store.stream(name) for name in NAMES}
 
     def teardown(self) -> None:
@@ -336,12 +336,10 @@ class StreamsBesideALists(RuleBasedStateMachine):
     @rule(name=names, options=limits)
     def configure(self, name: bytes, options: dict[str, Any]) -> None:
         said = outcome(lambda: self.handles[name].configure(**options))
-        if name not in self.models:
-            assert said is NoStream
-        else:
-            given = {name: value for name, value in options.items() if value is not None}
-            assert said.items() <= given.items()
-            assert self.handles[name].configure(**options) == {}
+        self.models.setdefault(name, Model())
+        given = {name: value for name, value in options.items() if value is not None}
+        assert said.items() <= given.items()
+        assert self.handles[name].configure(**options) == {}
 
     @rule(old=names, new=names)
     def rename(self, old: bytes, new: bytes) -> None:
@@ -393,7 +391,7 @@ class StreamsBesideALists(RuleBasedStateMachine):
         assert stream.count(start[0], end[0]) == len(expected)
         if reverse:
             expected = expected[::-1]
-        found = [(entry.id, entry.pairs) for entry in stream.range(start[0], end[0], count, reverse)]
+        found = [(entry.id, entry.pairs) for entry in stream.range(start[0], end[0], count, reverse=reverse)]
         assert found == expected[:count]
 
     @rule(name=names, place=places, by=st.integers(-1, 1))

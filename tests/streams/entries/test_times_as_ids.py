@@ -60,7 +60,7 @@ def test_reads_and_groups_take_times(store: raxlog.Store, stream: raxlog.Stream)
     group = stream.create_group("g", NOON)
     assert shown(group.read("w")) == ["3", "4", "5"]
     assert shown(group.read("w", ids=NOON + timedelta(minutes=1))) == ["5"]
-    assert len(group.pending(NOON + timedelta(minutes=1), NOON + timedelta(minutes=2))) == 2
+    assert len(group.pending_entries(NOON + timedelta(minutes=1), NOON + timedelta(minutes=2))) == 2
     assert shown(group.claim("v", NOON + timedelta(minutes=1))) == ["4"]
     assert shown(group.autoclaim("v", start=NOON + timedelta(minutes=2))[1]) == ["5"]
     assert group.ack(NOON + timedelta(minutes=1), consumer="v") == 1
@@ -79,7 +79,7 @@ def test_a_time_without_a_zone_is_refused_everywhere_and_says_what_to_do(
         lambda: stream.get(naive), lambda: stream.trim(minid=naive), lambda: stream.append({"n": 1}, naive),
         lambda: stream.set_id(naive), lambda: stream.delete(naive), lambda: stream.count(naive),
         lambda: stream.create_group("h", naive), lambda: group.set_id(naive), lambda: group.read("w", ids=naive),
-        lambda: group.ack(naive), lambda: store.read({"s": naive}), lambda: group.pending(naive),
+        lambda: group.ack(naive), lambda: store.read({"s": naive}), lambda: group.pending_entries(naive),
         lambda: group.read("w", ack=[naive]),
     ]  # fmt: skip
     for call in calls:

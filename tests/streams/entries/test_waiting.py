@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -67,7 +70,7 @@ def test_a_read_of_several_streams_waits_for_each_where_another_reader_was_faste
     monkeypatch.setattr(deliver, "attempts", late)
     got: list[Any] = []
     reader = threading.Thread(
-        target=lambda: got.append(store.read_group("g", "late", {"a": ">", "b": ">"}, block=SOON)))
+        target=lambda: got.append(store.read_group("g", "late", {"a": ">", "b": ">"}, timeout=SOON)))
     reader.start()
     assert asleep(waiting, 1)
     store.stream("a").append({"n": 1})
@@ -323,7 +326,6 @@ def test_without_an_inotify_instance_waiting_still_works(
 
     real = wake_file.Inotify
     monkeypatch.setattr(wake_file, "Inotify", none_left)
-    monkeypatch.setattr(wake_file, "_Kqueue", none_left)
     monkeypatch.setattr(watcher, "_NAPS_PER_TRY", 4)
     for n in range(5):
         sleeper = Sleeper(waiting, seen_now(env, b"orders"))
@@ -351,3 +353,111 @@ def test_without_the_wake_file_waiting_still_works(
     store.stream("orders").append({"item": "book"})
     sleeper.join(SOON)
     assert sleeper.outcome is True
+
+
+# -- what never comes ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def busy(store: raxlog.Store) -> Iterator[raxlog.Stream]:
+    """A stream to which entries are appended all the time, and none of which is ever to be seen."""
+    stream = store.stream("busy")
+    ends = threading.Event()
+
+    def append() -> None:
+        while not ends.is_set():
+            with store.transaction() as tx:
+                tx.stream("busy").delete(tx.stream("busy").append({"n": 1}))
+
+    writer = threading.Thread(target=append)
+    stream.create_group("g", "0", create_stream=True)
+    stream.create_group("of_a", "0", subjects=["a"])
+    writer.start()
+    yield stream
+    ends.set()
+    writer.join()
+
+
+@pytest.mark.parametrize("how", ["read", "group", "groups", "filtered", "follow"])
+def test_a_wait_whose_stream_always_moves_and_never_has_anything_ends_at_its_time(
+    store: raxlog.Store, busy: raxlog.Stream, how: str
+) -> None:
+    found: list[Any] = []
+    calls = {
+        "read": lambda: store.read({"busy": "$"}, timeout=0.3),
+        "group": lambda: busy.group("g").read("c", timeout=0.3),
+        "groups": lambda: store.read_group("g", "c", {"busy": ">"}, timeout=0.3, claim_idle=0.01),
+        "filtered": lambda: busy.group("of_a").read("c", timeout=0.3),
+        "follow": lambda: list(busy.follow("$", timeout=0.3)),
+    }
+    reader = threading.Thread(target=lambda: found.append(calls[how]()), daemon=True)
+    reader.start()
+    reader.join(5 * SOON)
+    assert [len(one) for one in found] == [0]
+
+
+def test_what_is_due_for_ever_and_never_found_neither_burns_a_core_nor_outlives_the_deadline(
+    waiting: Waiting
+) -> None:
+    looks = 0
+    began = time.monotonic()
+    with waiting.turn("line", began + 1) as waiter:
+        while waiter.awake:
+            looks += 1
+            if not waiting.wait({}, began + 1, due=began - 5, turn=waiter):
+                break
+    assert 0.9 < time.monotonic() - began < 1 + SOON
+    assert looks < 20  # after 1, 2, 4 ms and so on
+
+
+def test_what_moves_at_the_deadline_is_looked_at_once_more(store: raxlog.Store, env: Environment,
+                                                           waiting: Waiting) -> None:
+    seen = seen_now(env, b"orders")
+    deadline = time.monotonic() + 0.2
+    with waiting.turn("line", deadline) as waiter:
+        waiting.arm(waiter, seen, None)
+        store.stream("orders").append({"n": 1})
+        time.sleep(0.3)
+        assert waiting.rest(waiter, deadline) is None
+        assert not waiting.wait(seen, deadline, turn=waiter)
+
+
+GREEN = """
+import select, sys, tempfile, time
+if sys.argv[1] == "eventlet":
+    import eventlet
+    eventlet.monkey_patch()
+    sleep, spawn = eventlet.sleep, eventlet.spawn
+else:  # what that does to the module select
+    import threading
+    del select.poll, select.epoll
+    sleep, spawn = time.sleep, lambda f: threading.Thread(target=f).start()
+import raxlog
+
+with tempfile.TemporaryDirectory() as folder, raxlog.open(folder + "/s") as store:
+    stream = store.stream("jobs")
+    group = stream.create_group("g", "0", create_stream=True)
+    assert group.read("c", timeout=0.2) == []
+    assert store.read({"jobs": "$"}, timeout=0.1) == {}
+
+    def later():
+        sleep(0.3)
+        stream.append({"n": 1})
+
+    spawn(later)
+    began = time.monotonic()
+    assert len(group.read("c", timeout=20)) == 1
+    assert time.monotonic() - began < 10
+    spawn(later)
+    assert len(store.read({"jobs": "$"}, timeout=20)["jobs"]) == 1
+    assert len(list(stream.follow("0", timeout=0.1))) == 2
+"""
+
+
+@pytest.mark.parametrize("how", ["eventlet", "without poll()"])
+def test_reads_wait_where_eventlet_has_patched_the_standard_library(how: str) -> None:
+    if how == "eventlet":
+        pytest.importorskip("eventlet")
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", GREEN, how], capture_output=True, text=True,
+                          timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -159,7 +159,7 @@ def test_fields_are_a_dict_in_all_else():
 
 
 def test_entries_given_as_columns_lack_what_is_null(tmp_path):
-    with raxlog.open(tmp_path / "store.rax") as store:
+    with raxlog.open(tmp_path / "store.rax", encoding=None) as store:
         store.stream("orders").extend(flatten_columns([b"item", b"qty"], [["book", "pen"], [2, None]]))
         assert [entry.fields for entry in store.stream("orders").range()] == [
             {b"item": b"book", b"qty": b"2"}, {b"item": b"pen"}

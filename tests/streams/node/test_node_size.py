@@ -62,7 +62,7 @@ def documents(count: int) -> Iterator[dict[str, bytes]]:
 
 def bytes_per_raw_byte(path: Path, entries: list[dict[str, bytes]], by: str, **limits: Any) -> float:
     """What a store of these entries takes on disk, for each byte of names and values."""
-    with raxlog.open(path, durability="relaxed", **limits) as store:
+    with raxlog.open(path, durability="relaxed", **limits, encoding=None) as store:
         stream = store.stream("events")
         if by == "append":
             for entry in entries:
@@ -100,13 +100,13 @@ def test_what_cannot_be_packed_is_gathered_as_if_it_had_not_been_tried(tmp_path:
 
 
 def test_small_entries_still_fill_one_page_a_node(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "store.rax") as store:
+    with raxlog.open(tmp_path / "store.rax", encoding=None) as store:
         store.stream("events").extend({"sensor": "device-000123", "temp": 21.5, "seq": n} for n in range(5000))
     assert all(3900 < size <= 4080 for _, _, size in nodes(tmp_path / "store.rax")[:-1])
 
 
 def test_limits_that_are_given_split_where_redis_does(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "store.rax", node_max_bytes=4096, node_max_entries=100) as store:
+    with raxlog.open(tmp_path / "store.rax", node_max_bytes=4096, node_max_entries=100, encoding=None) as store:
         store.stream("events").extend({"v": b"x" * 2100} for _ in range(10))
     assert len(nodes(tmp_path / "store.rax")) == 10
 
@@ -123,7 +123,7 @@ def test_sizes_that_mix_are_split_alike_by_append_and_extend_and_fill_their_page
     times = accumulate(rng.choices([0, 1, 40, 5000], k=len(wanted)))
     ids = [f"{ms + 1}-{at}" for at, ms in enumerate(times)]
     with (tempfile.TemporaryDirectory() as name,
-          raxlog.open(Path(name) / "s.rax", durability="relaxed", compression=compression) as store):
+          raxlog.open(Path(name) / "s.rax", durability="relaxed", compression=compression, encoding=None) as store):
         for entry, entry_id in zip(entries, ids, strict=True):
             store.stream("append").append(entry, entry_id)
         for at in range(0, len(entries), 7):
@@ -144,7 +144,7 @@ def test_a_store_that_is_opened_for_each_append_fills_its_nodes_as_well(tmp_path
     for compression in ("none", "zstd"):
         path = tmp_path / compression
         for entry in entries:
-            with raxlog.open(path, durability="relaxed", compression=compression) as store:
+            with raxlog.open(path, durability="relaxed", compression=compression, encoding=None) as store:
                 store.stream("events").append(entry)
         assert raxlog.check(path).ok
         assert all(records.run_bytes(size) * 4 / 5 <= size for _, _, size in nodes(path)[:-1])

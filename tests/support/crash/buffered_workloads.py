@@ -60,7 +60,8 @@ def pour(store: raxlog.Store, ack: Ack, start: int, stop: int, every: int = 9) -
 
 
 def poured(folder: Path, ack: Ack, *, calls: int = 60, every: int = 9, bug: str = "", **options: Any) -> None:
-    with planted(bug), raxlog.open(folder / "s.rax", durability="buffered", buffer_window=0.001, **options) as store:
+    with planted(bug), raxlog.open(folder / "s.rax", durability="buffered", buffer_window=0.001, **options,
+                                   encoding=None) as store:
         pour(store, ack, 0, calls, every)
 
 
@@ -93,14 +94,14 @@ def check_poured(folder: Path, acks: list[int]) -> None:
     if not path.exists():
         assert not said, "LOST: the store is gone"
         return
-    with raxlog.open(path, durability="buffered") as store:
+    with raxlog.open(path, durability="buffered", encoding=None) as store:
         there = whole_calls(store)
         assert there >= said, f"LOST: {there} calls are there, {said} were flushed"
         state = store.state.get(b"n")
         made = [n for n in range(there) if n % 40 == 29]
         assert state == (b"%d" % made[-1] if made else None), f"HALF: the state says {state!r}, {made[-1:]} was made"
         call(store, there)
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         assert whole_calls(store) == there + 1, "a call after the crash is not there"
 
 
@@ -115,7 +116,7 @@ def minding(folder: Path, ack: Ack, *, calls: int = 40) -> None:
     while n < calls:
         try:
             if store is None:
-                store = raxlog.open(folder / "s.rax", durability="buffered", buffer_window=50)
+                store = raxlog.open(folder / "s.rax", durability="buffered", buffer_window=50, encoding=None)
                 n = whole_calls(store)
             call(store, n)
             n += 1
@@ -149,7 +150,7 @@ def careless(folder: Path, ack: Ack, *, calls: int = 40) -> None:
     """The control: an AppendsLost of flush() is taken for a yes."""
     write_buffer.MOST_ENTRIES = 5
     with contextlib.suppress(raxlog.RaxlogError), \
-            raxlog.open(folder / "s.rax", durability="buffered", buffer_window=50) as store:
+            raxlog.open(folder / "s.rax", durability="buffered", buffer_window=50, encoding=None) as store:
         for n in range(calls):
             with contextlib.suppress(raxlog.RaxlogError):
                 call(store, n)
@@ -161,7 +162,7 @@ def careless(folder: Path, ack: Ack, *, calls: int = 40) -> None:
 
 def committed(path: Path, name: str = "s") -> list[StreamID]:
     """What another process sees. Not a forked one: a fork commits what is buffered."""
-    opened = f"raxlog.open({str(path)!r}, readonly=True)"
+    opened = f"raxlog.open({str(path)!r}, readonly=True, encoding=None)"
     script = f"import raxlog; print(*[entry.id for entry in {opened}.stream({name!r}).range()])"
     seen = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     return [StreamID(sid) for sid in seen.stdout.split()]

@@ -13,7 +13,7 @@ ROUNDS, APPENDS = 3, 3
 def append_and_compact(where: Path, ack: object) -> None:
     """Entry n holds n; acks say how many there are for certain. The store is compacted every few."""
     n = 0
-    with raxlog.open(where / "s.rax") as store:
+    with raxlog.open(where / "s.rax", encoding=None) as store:
         for _ in range(ROUNDS):
             for _ in range(APPENDS):
                 store.stream("s").append({"n": n, "x": "y" * (n * 97 % 900)}, id=f"{n + 1}-0")
@@ -25,7 +25,7 @@ def append_and_compact(where: Path, ack: object) -> None:
 
 def forget_to_flush_names(where: Path, ack: object) -> None:
     """The control: the new generation's name may come to the disk after the mark that leads to it."""
-    with raxlog.open(where / "s.rax") as store:
+    with raxlog.open(where / "s.rax", encoding=None) as store:
         store.stream("s").append({"n": 0, "x": ""}, id="1-0")
         ack(1)  # type: ignore[operator]
         directory.sync_folder = lambda path: None  # type: ignore[assignment]
@@ -38,7 +38,7 @@ def nothing_is_lost(where: Path, acks: list[object]) -> None:
     least = max(map(int, acks), default=0)  # type: ignore[call-overload]
     if not least and not path.exists():
         return
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         stream = store.stream("s")
         found = [(int(entry.id.ms), int(entry.fields[b"n"])) for entry in stream.range()]
         assert found == [(n + 1, n) for n in range(len(found))]

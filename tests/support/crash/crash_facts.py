@@ -37,7 +37,7 @@ def contents(store: raxlog.Store, name: str) -> bytes:
     for group in sorted(stream.groups(), key=lambda one: one.name):
         handle = stream.group(group.name)
         told.append((group.name, str(group.last_delivered_id), group.entries_read, group.lag,
-                     [(str(row.id), row.consumer, row.deliveries) for row in handle.pending("-", "+", 1000)],
+                     [(str(row.id), row.consumer, row.deliveries) for row in handle.pending_entries("-", "+", 1000)],
                      sorted((one.name, one.pending) for one in handle.consumers())))
     return hashlib.blake2b(repr(told).encode(), digest_size=16).digest()
 
@@ -83,8 +83,8 @@ def _records(store: raxlog.Store) -> bytes:
     with store._env.read() as txn:
         cursor = txn.cursor()
         keys = list(cursor.iternext(values=False))
-        before = bisect.bisect_left(keys, layout.family(0, layout.JOURNAL))
-        behind = bisect.bisect_left(keys, layout.family(0, layout.JOURNAL + 1))
+        before = bisect.bisect_left(keys, layout.family(0, layout.LOG))
+        behind = bisect.bisect_left(keys, layout.family(0, layout.LOG + 1))
         cursor.first()
         rows = list(itertools.islice(cursor.iternext(), before))
         if behind < len(keys):

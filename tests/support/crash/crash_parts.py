@@ -228,7 +228,7 @@ OPENINGS = tuple(f"raxlog.{one}" for one in (
     "store", "index.pubsub.leases", "index.pubsub.pubsub", "stream.entries.write_buffer", "stream.entries.session",
     "stream.streams",
     "stream.entries.sweep", "stream.group.waiter", *(f"storage.{one}" for one in (
-        "commit.journal", "engine.environment", "engine.reader_gate", "engine.store_map", "files.directory",
+        "engine.environment", "engine.reader_gate", "engine.store_map", "files.directory",
         "files.disk", "files.generation", "files.store_files", "files.map_lock", "files.meta_pages", "files.ofd_lock",
         "files.presence", "files.writer_lock", "lifecycle.compaction", "lifecycle.registry", "log.log",
 "wake.wake_file", "wake.watcher"))))
@@ -344,7 +344,7 @@ def hold(path: Path, seconds: float) -> Callable[[Callable[[Any], None]], None]:
     """A process that reads in transactions of so many seconds, again and again."""
 
     def work(say: Callable[[Any], None]) -> None:
-        with raxlog.open(path, readonly=True) as store:
+        with raxlog.open(path, readonly=True, encoding=None) as store:
             while True:
                 with store._env.read() as txn:
                     say(txn.id())
@@ -356,7 +356,7 @@ def hold(path: Path, seconds: float) -> Callable[[Callable[[Any], None]], None]:
 def reader(seconds: float, folder: Path) -> Outcome:
     """Churn beside long reads: the file finds its size, and the reader's lag is told."""
     path = folder / "s.rax"
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         for _ in range(50):
             churn(store)
         with Child(hold(path, _HELD)) as child:

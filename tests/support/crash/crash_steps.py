@@ -60,7 +60,7 @@ def step(store: raxlog.Store, name: str, n: int, wide: int = 1) -> None:
                 tx.stream(name).create_group(group, "0")
         return
     group = stream.group("g")
-    pending = [row.id for row in group.pending("-", "+", 100)] if kind in ("ack", "claim", "nack") else []
+    pending = [row.id for row in group.pending_entries("-", "+", 100)] if kind in ("ack", "claim", "nack") else []
     if kind == "extend":
         stream.extend([{"n": value(n, k) * wide} for k in range(8)], ids=[f"{n + 1}-{k}" for k in range(8)])
     elif kind == "read":
@@ -101,7 +101,7 @@ def golden(count: int, wide: int = 1) -> tuple[bytes, ...]:
     shared = os.environ.get("RAXLOG_CRASHTEST_SCRATCH", "/dev/shm")
     place = tempfile.mkdtemp(prefix="raxlog-golden-", dir=shared if os.path.isdir(shared) else None)
     try:
-        with raxlog.open(Path(place, "s.rax")) as store:
+        with raxlog.open(Path(place, "s.rax"), encoding=None) as store:
             digests = [contents(store, "s")]
             for n in range(count):
                 step(store, "s", n, wide)
@@ -148,7 +148,7 @@ def usable(store: raxlog.Store) -> None:
 def mixed(folder: Path, ack: Ack, *, steps: int = 60, durability: str = "commit", wide: int = 1,
           map_size: int | None = None, early: bool = False) -> None:
     options = {} if map_size is None else {"map_size": map_size}
-    with raxlog.open(folder / "s.rax", durability=durability, max_readers=READERS, **options) as store:
+    with raxlog.open(folder / "s.rax", durability=durability, max_readers=READERS, **options, encoding=None) as store:
         for n in range(steps):
             if early:
                 ack(n + 1)
@@ -163,7 +163,7 @@ def check_mixed(folder: Path, acks: list[int], *, known: tuple[bytes, ...], loss
     if not path.exists():
         assert not said, f"LOST: the store is gone, {said} steps were promised"
         return
-    with raxlog.open(path, max_readers=READERS) as store:
+    with raxlog.open(path, max_readers=READERS, encoding=None) as store:
         facts = known_or_told(store, "s")
         if lossy:
             assert facts.digest in known[: said + 2], "HALF: what is there was never there"
@@ -180,7 +180,7 @@ def several_writers(folder: Path, ack: Ack, *, known: tuple[bytes, ...], process
                     early: bool = False) -> None:
     """Processes and threads, a stream each, which go on from what they find."""
     path = folder / "s.rax"
-    raxlog.open(path).close()
+    raxlog.open(path, encoding=None).close()
 
     def write(store: raxlog.Store, name: str) -> None:
         found = contents(store, name)
@@ -197,7 +197,7 @@ def several_writers(folder: Path, ack: Ack, *, known: tuple[bytes, ...], process
                 ack((name, n + 1))
 
     def process(number: int) -> None:
-        with raxlog.open(path) as store:
+        with raxlog.open(path, encoding=None) as store:
             workers = [threading.Thread(target=write, args=(store, f"p{number}t{thread}")) for thread in range(threads)]
             for worker in workers:
                 worker.start()
@@ -230,7 +230,7 @@ def check_several(folder: Path, acks: list[tuple[str, int]], *, known: tuple[byt
     if not path.exists():
         assert not last, "LOST: the store is gone"
         return
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         for name in ("p0t0", "p0t1", "p1t0", "p1t1"):
             facts = told(store, name)
             whole(facts, name, there(facts, name, last.get(name, 0), known))
@@ -242,7 +242,7 @@ def check_several(folder: Path, acks: list[tuple[str, int]], *, known: tuple[byt
 
 def split_transaction(folder: Path, ack: Ack, *, steps: int = 30) -> None:
     """What belongs into one transaction is done in two."""
-    with raxlog.open(folder / "s.rax") as store:
+    with raxlog.open(folder / "s.rax", encoding=None) as store:
         for n in range(steps):
             if KINDS[n % len(KINDS)] == "transaction":
                 name = "s"
@@ -276,7 +276,7 @@ def unflushed(folder: Path, ack: Ack, *, steps: int = 30) -> None:
 
 def tidied(folder: Path, ack: Ack, *, steps: int = 40, every: int = 8, snapshots: bool = True) -> None:
     """Steps, and now and then a compaction (into a new generation) and a snapshot."""
-    with raxlog.open(folder / "s.rax", max_readers=READERS) as store:
+    with raxlog.open(folder / "s.rax", max_readers=READERS, encoding=None) as store:
         for n in range(steps):
             step(store, "s", n)
             ack(("step", n + 1))
@@ -295,7 +295,7 @@ def check_tidied(folder: Path, acks: list[tuple[str, int]], *, known: tuple[byte
     present = {entry.name for entry in folder.glob("snapshot-*") if ".creating-" not in entry.name}
     assert promised <= present, f"LOST: the snapshots {promised - present} were promised"
     for name in present:
-        with raxlog.open(folder / name, readonly=True) as store:
+        with raxlog.open(folder / name, readonly=True, encoding=None) as store:
             digest = known_or_told(store, "s").digest
             assert digest == known[int(name.partition("-")[2])], f"HALF: {name} is not what was copied"
 
@@ -314,7 +314,7 @@ def minding(folder: Path, ack: Ack, *, steps: int, known: tuple[bytes, ...]) -> 
     while n < steps:
         try:
             if store is None:
-                store = raxlog.open(folder / "s.rax")
+                store = raxlog.open(folder / "s.rax", encoding=None)
             if failures and contents(store, "s") == known[n + 1] != known[n]:
                 n += 1
                 ack(n)
@@ -336,7 +336,7 @@ def minding(folder: Path, ack: Ack, *, steps: int, known: tuple[bytes, ...]) -> 
 
 def full_map(folder: Path, ack: Ack, *, ceiling: int = 1 << 20) -> None:
     """A store that may not grow: it fills up, says so, is emptied, and is used on."""
-    with raxlog.open(folder / "s.rax", max_map_size=ceiling) as store:
+    with raxlog.open(folder / "s.rax", max_map_size=ceiling, encoding=None) as store:
         stream = store.stream("s")
         n = 0
         full = 0
@@ -360,7 +360,7 @@ def check_full_map(folder: Path, acks: list[tuple[str, int]]) -> None:
         assert not acks
         return
     said = max((n for what, n in acks if what == "step"), default=0)
-    with raxlog.open(folder / "s.rax") as store:
+    with raxlog.open(folder / "s.rax", encoding=None) as store:
         numbers = [int(entry.fields[b"n"]) for entry in store.stream("s").range()]
         assert not numbers or numbers == list(range(numbers[0], numbers[-1] + 1)), "HALF"
         last = numbers[-1] + 1 if numbers else 0
@@ -376,7 +376,7 @@ def forgetful(folder: Path, ack: Ack, *, steps: int = 4) -> None:
             txn.delete(key)
 
     def forget_first(n: int) -> None:
-        with raxlog.open(folder / "s.rax", max_readers=READERS) as store:
+        with raxlog.open(folder / "s.rax", max_readers=READERS, encoding=None) as store:
             store._env.commits.submit(forget, 30.0)
         ack(n)
 

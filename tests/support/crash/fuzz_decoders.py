@@ -136,7 +136,7 @@ def write_seeds(folder: Path) -> None:
         (folder / hashlib.sha1(bytes([kind]) + data).hexdigest()).write_bytes(bytes([kind]) + data)
 
     with tempfile.TemporaryDirectory() as scratch:
-        with raxlog.open(Path(scratch, "s.rax")) as store:
+        with raxlog.open(Path(scratch, "s.rax"), encoding=None) as store:
             stream = store.stream("s", node_max_entries=5)
             other = store.stream("z", compression="zstd", node_max_entries=4)
             stream.extend([{"n": n, "text": "word " * (n % 7), f"field {n % 3}": -n * 10**n} for n in range(23)])

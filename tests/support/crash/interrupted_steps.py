@@ -42,7 +42,7 @@ _open: list[raxlog.Store] = []  # open still when the check runs
 
 
 def open_store(path: Path, **options: Any) -> raxlog.Store:
-    _open.append(raxlog.open(path, lock_timeout=LOCK_TIMEOUT, max_readers=steps.READERS, **options))
+    _open.append(raxlog.open(path, lock_timeout=LOCK_TIMEOUT, max_readers=steps.READERS, **options, encoding=None))
     return _open[-1]
 
 
@@ -70,7 +70,7 @@ def steps_there(store: raxlog.Store, name: str, said: int, known: tuple[bytes, .
 def check_beside(path: Path) -> None:
     """The store is sound, and another process can write to it at once."""
     began = time.monotonic()
-    with raxlog.open(path, lock_timeout=LOCK_TIMEOUT) as store:
+    with raxlog.open(path, lock_timeout=LOCK_TIMEOUT, encoding=None) as store:
         steps.usable(store)
     assert time.monotonic() - began < _AT_ONCE, "STUCK: the process that goes on holds up another one's write"
     assert not problems(path), f"DAMAGED: {problems(path)}"
@@ -158,7 +158,7 @@ def check_alone(folder: Path, acks: list[tuple[str, int]], *, known: tuple[bytes
     path = folder / "s.rax"
     if not acks:
         return
-    with raxlog.open(path, readonly=True) as store:
+    with raxlog.open(path, readonly=True, encoding=None) as store:
         n = steps_there(store, "s", said, known)
         steps.whole(told(store, "s"), "s", n)
         assert set(published(store)) >= {n for what, n in acks if what == "published"}, "LOST: a message"
@@ -263,7 +263,7 @@ def strike(workers: dict[str, threading.Thread], busy: set[str], striking: threa
 def check_crowd(folder: Path, acks: list[tuple[str, int]], *, known: tuple[bytes, ...], threads: int = 4,
                 count: Path | None = None) -> None:
     path = folder / "s.rax"
-    with raxlog.open(path, readonly=True) as store:
+    with raxlog.open(path, readonly=True, encoding=None) as store:
         for name in (f"t{number}" for number in range(threads)):
             n = steps_there(store, name, max((n for one, n in acks if one == name), default=0), known)
             assert n == len(known) - 1, f"LOST: {name} ended after {n} steps"
@@ -304,7 +304,7 @@ def buffered(folder: Path, ack: Ack, *, calls: int = 60) -> None:
 
 def check_buffered(folder: Path, acks: list[int]) -> None:
     path = folder / "s.rax"
-    with raxlog.open(path, readonly=True) as store:
+    with raxlog.open(path, readonly=True, encoding=None) as store:
         n = buffered_workloads.whole_calls(store)
         assert n == max(acks), f"LOST: {n} calls are there, {max(acks)} were flushed"
     check_beside(path)
@@ -319,18 +319,18 @@ def opened(folder: Path, ack: Ack, *, known: tuple[bytes, ...]) -> None:
     What is struck while it opens or closes is dropped as it is, and opened anew in another way.
     """
     path = folder / "s.rax"
-    raxlog.open(path).close()
+    raxlog.open(path, encoding=None).close()
     ack(("step", 0))
     said = 0
 
     def go_on() -> None:
         nonlocal said
         while said < len(known) - 1:
-            with raxlog.open(path, lock_timeout=LOCK_TIMEOUT, readonly=True) as store:
+            with raxlog.open(path, lock_timeout=LOCK_TIMEOUT, readonly=True, encoding=None) as store:
                 n = steps_there(store, "s", said, known)
             if n == said:
                 durability: Any = "buffered" if n % 3 == 2 else "commit"
-                with raxlog.open(path, lock_timeout=LOCK_TIMEOUT, durability=durability) as store:
+                with raxlog.open(path, lock_timeout=LOCK_TIMEOUT, durability=durability, encoding=None) as store:
                     steps.step(store, "s", n)
             said = max(n, said + 1)
             ack(("step", said))
@@ -341,7 +341,7 @@ def opened(folder: Path, ack: Ack, *, known: tuple[bytes, ...]) -> None:
 def check_opened(folder: Path, acks: list[tuple[str, int]], *, known: tuple[bytes, ...]) -> None:
     path = folder / "s.rax"
     assert presence.find_user(path) is None, "LEFT: the file 'open' is locked by a store that is closed"
-    with raxlog.open(path, readonly=True) as store:
+    with raxlog.open(path, readonly=True, encoding=None) as store:
         n = steps_there(store, "s", max(n for what, n in acks if what == "step"), known)
         steps.whole(told(store, "s"), "s", n)
     check_beside(path)

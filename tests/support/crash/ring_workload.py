@@ -8,20 +8,21 @@ from typing import Any
 
 import raxlog
 from raxlog.storage.files.log_file import LEAST
+from raxlog.storage.log.log import APPLIED, KEPT
 
 
 def append(folder: Path, ack: Any, *, durability: str = "commit", steps: int = 70, forgets: bool = False) -> None:
-    """Entry n holds n; sizes so that the ring's end is met at all places, and now and then more than half the ring.
+    """Entry n holds n; sizes so that the ring's end is met at all places, now and then more than a third of the ring.
 
     ``forgets``, the control: a checkpoint says that the ring can be used again, and has put nothing into LMDB.
     """
     draw, n = random.Random(11), 0
-    with raxlog.open(folder / "s.rax", durability=durability, max_map_size=8 * LEAST) as store:
+    with raxlog.open(folder / "s.rax", durability=durability, max_map_size=8 * LEAST, encoding=None) as store:
         log: Any = store._env.map.log
         log.every = 1 << 13
         if forgets:
             words = log.words
-            log.checkpoint = lambda waits, view=None: words.__setitem__(1, words[0])
+            log.checkpoint = lambda waits, view=None: [words.__setitem__(at, words[0]) for at in (APPLIED, KEPT)]
         for step in range(steps):
             many = 40 if step % 20 == 19 and not forgets else 1
             store.stream("s").extend([{"n": n + k, "x": draw.randbytes(draw.randrange(1, 3900))} for k in range(many)])
@@ -37,7 +38,7 @@ def check(folder: Path, acks: list[Any], *, durable: bool = True) -> None:
     if not path.exists():
         assert not acks, acks
         return
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         stream = store.stream("s")
         found = [int(entry.fields[b"n"]) for entry in stream.range()]
         after = found[-1] + 1 if found else 0

@@ -224,7 +224,7 @@ class GroupCommands(TwoWorlds):
         rng, name = self.rng, self.name()
         group = rng.choice(GROUPS)
         words: list[Any] = ["XGROUP", "CREATE", name, group]
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"create_stream": False}
         there = bool(self.client.execute_command("EXISTS", name))
         start = self.position(name, words, options, there and self.flawed())
         if rng.random() < (0.3 if there else 0.8):
@@ -292,8 +292,9 @@ class GroupCommands(TwoWorlds):
 
         def groups() -> list[Any]:
             keys = (b"name", b"consumers", b"pending", b"last-delivered-id")
-            return [[part for pair in zip(keys, (*info[:3], id_reply(info[3])), strict=True) for part in pair]
-                    for info in self.stream(name).groups()]  # fmt: skip
+            rows = [(info.name, info.consumers, info.pending, id_reply(info.last_delivered_id))
+                    for info in self.stream(name).groups()]
+            return [[part for pair in zip(keys, row, strict=True) for part in pair] for row in rows]
 
         if not self.client.execute_command("EXISTS", name):
             self.both(["XINFO", "GROUPS", name], groups)

@@ -181,7 +181,7 @@ class Run(GroupCommands):
             return rows
 
         def call() -> list[Any]:
-            rows = self.group(name, group).pending(start, end, count, **options)
+            rows = self.group(name, group).pending_entries(start, end, count, **options)
             return without_idle([[id_reply(row.id), row.consumer, row.idle * 1000, row.deliveries] for row in rows])
 
         reply = self.both(words, call, shown=without_idle)
@@ -216,8 +216,8 @@ class Run(GroupCommands):
             words += ["TIME", given]
             options["time"] = given / 1000
         if rng.random() < 0.3:
-            options["retrycount"] = rng.choice((0, 1, 7, MANY))
-            words += ["RETRYCOUNT", options["retrycount"]]
+            options["deliveries"] = rng.choice((0, 1, 7, MANY))
+            words += ["RETRYCOUNT", options["deliveries"]]
         for option in ("force", "justid"):
             if rng.random() < 0.3:
                 words.append(option)
@@ -229,7 +229,9 @@ class Run(GroupCommands):
         if self.flawed() and group in self.groups_of(name):
             options["lastid"] = text = self.rng.choice((b"x", b"-", b"1-"))
             words += ["LASTID", text]
-        reply = self.both(words, lambda: self.claimed(self.group(name, group).claim(consumer, *ids, **options)))
+        how = "claim_ids" if options.pop("justid", False) else "claim"
+        reply = self.both(words, lambda: self.claimed(
+            getattr(self.group(name, group), how)(consumer, *ids, **options)))
         if not isinstance(reply, Exception):
             self.seen_in_redis([name], group, consumer)
 
@@ -248,10 +250,10 @@ class Run(GroupCommands):
             words += ["COUNT", options["count"]]
         if rng.random() < 0.3:
             words.append("JUSTID")
-            options["justid"] = True
+        how = "autoclaim_ids" if "JUSTID" in words else "autoclaim"
 
         def call() -> list[Any]:
-            cursor, entries, gone = self.group(name, group).autoclaim(consumer, **options)
+            cursor, entries, gone = getattr(self.group(name, group), how)(consumer, **options)
             return [id_reply(cursor), self.claimed(entries), list(map(id_reply, gone))]
 
         reply = self.both(words, call)

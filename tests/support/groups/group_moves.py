@@ -65,11 +65,11 @@ MOVES: dict[str, dict[str, Any]] = {
     "ack": {"name": streams, "group": group_names, "ids": some},
     "ack_delete": {"name": streams, "group": group_names, "ids": some, "refs": policies},
     "nack": {"name": streams, "group": group_names, "ids": some, "mode": st.sampled_from(["silent", "fail", "fatal"]),
-             "delay": st.sampled_from([0, 0, 40, 60_000]), "retrycount": retries, "force": st.booleans()},
+             "delay": st.sampled_from([0, 0, 40, 60_000]), "deliveries": retries, "force": st.booleans()},
     "claim": {"name": streams, "group": group_names, "consumer": consumers, "ids": some, "min_idle": idles,
               "idle": st.none() | st.sampled_from([0, 500, -5, 9_000]),
               "time": st.none() | st.integers(-90_000, 90_000),
-              "retrycount": retries, "force": st.booleans(), "justid": st.booleans(), "lastid": st.none() | places},
+              "deliveries": retries, "force": st.booleans(), "justid": st.booleans(), "lastid": st.none() | places},
     "autoclaim": {"name": streams, "group": group_names, "consumer": consumers, "min_idle": idles, "start": lows,
                   "count": st.integers(1, 4), "justid": st.booleans()},
     "set_state": {"key": st.sampled_from(KEYS), "letter": st.binary(min_size=1, max_size=1),
@@ -344,10 +344,10 @@ class GroupMoves(RuleBasedStateMachine):
         at = at if time is None else now + time
 
         def call() -> Any:
-            claimed = self.group(name, group).claim(
+            handle = self.group(name, group)
+            claimed: Any = (handle.claim_ids if justid else handle.claim)(
                 consumer, *[StreamID(*sid) for sid in sids], min_idle=min_idle / 1000, idle=seconds(idle),
-                time=None if time is None else (now + time) / 1000, lastid=last and StreamID(*last),
-                justid=justid, **options,
+                time=None if time is None else (now + time) / 1000, lastid=last and StreamID(*last), **options,
             )
             if justid:
                 return claimed
@@ -367,9 +367,9 @@ class GroupMoves(RuleBasedStateMachine):
         first = self.sid(name, start, group)
 
         def call() -> Any:
-            cursor, claimed, gone = self.group(name, group).autoclaim(
-                consumer, min_idle / 1000, StreamID(*first), count, justid
-            )
+            handle = self.group(name, group)
+            claim: Any = handle.autoclaim_ids if justid else handle.autoclaim
+            cursor, claimed, gone = claim(consumer, min_idle / 1000, StreamID(*first), count)
             return cursor, claimed if justid else told(claimed), gone
 
         self.both(lambda: self.world.autoclaim(name, group, consumer, min_idle, first, count, justid), call)

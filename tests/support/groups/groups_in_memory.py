@@ -69,6 +69,7 @@ class Group:
     last: ID
     pel: dict[ID, Held] = field(default_factory=dict)
     members: dict[bytes, Member] = field(default_factory=dict)
+    gone: int = 0  # pending entries that were no longer in the stream, and have been taken out
 
     def owned(self, name: bytes) -> list[ID]:
         return sorted(sid for sid, held in self.pel.items() if held.owner == name)
@@ -81,6 +82,9 @@ class Group:
 
     def ack(self, ids: list[ID]) -> int:
         return sum(self.pel.pop(sid, None) is not None for sid in ids)
+
+    def take_out(self, ids: list[ID]) -> None:
+        self.gone += self.ack(ids)
 
 
 @dataclass
@@ -177,6 +181,9 @@ class World:
 
     def delete(self, name: bytes, ids: list[ID]) -> int:
         stream = self.streams.get(name) or Stream()
+        for group in stream.groups.values():  # what waits for a retry
+            waiting = [sid for sid, held in group.pel.items() if held.owner is None and held.time]
+            group.take_out([sid for sid in waiting if sid in ids])
         return sum(stream.entries.pop(sid, None) is not None for sid in ids)
 
     def delete_ex(self, name: bytes, ids: list[ID], refs: str) -> list[int]:
@@ -192,7 +199,7 @@ class World:
         return results
 
     def configure(self, name: bytes, window: int, cap: int) -> dict[str, int]:
-        stream = self.stream(name)
+        stream = self.streams.setdefault(name, Stream())
         changed = {"idempotence_window": window} if window != stream.window else {}
         if cap != stream.cap:
             changed["idempotence_cap"] = cap
@@ -248,13 +255,15 @@ class World:
         return True
 
     def delete_consumer(self, name: bytes, group: bytes, consumer: bytes, way: str, heir: bytes) -> int:
-        _, found = self.group(name, group)
+        stream, found = self.group(name, group)
         if consumer not in found.members:
             return 0
         owned = found.owned(consumer)
-        if owned and way == "refuse":
+        if way == "refuse" and not any(sid in stream.entries for sid in owned):
+            found.take_out(owned)
+        elif owned and way == "refuse":
             raise ConsumerBusy
-        if owned and way == "to":
+        elif owned and way == "to":
             found.ensure(heir, self.now)
             for sid in owned:
                 found.pel[sid].owner = heir
@@ -322,6 +331,8 @@ class World:
                 count = min(held.count + 1, MOST)
                 group.pel[sid] = Held(consumer, self.now, count)
                 told.append(stream.told(sid, count, idle))
+            else:
+                group.take_out([sid])
         return told
 
     # -- pending entries ----------------------------------------------------------------
@@ -348,7 +359,7 @@ class World:
             stream.drop(going)
         return results
 
-    def nack(self, name: bytes, group: bytes, ids: list[ID], mode: str, delay: int, retrycount: int | None,
+    def nack(self, name: bytes, group: bytes, ids: list[ID], mode: str, delay: int, deliveries: int | None,
              force: bool) -> int:
         stream, found = self.group(name, group)
         counts: dict[ID, int] = {}
@@ -363,7 +374,7 @@ class World:
             else:
                 continue
             changed = {"silent": max(0, count - 1), "fail": count, "fatal": MOST}[mode]
-            counts[sid] = changed if retrycount is None else retrycount
+            counts[sid] = changed if deliveries is None else deliveries
             released += 1
         for sid, count in counts.items():
             self.turns += 1
@@ -371,7 +382,7 @@ class World:
         return released
 
     def claim(self, name: bytes, group: bytes, consumer: bytes, ids: list[ID], min_idle: int, at: int | None,
-              retrycount: int | None, force: bool, justid: bool, lastid: ID | None) -> list[Any]:
+              deliveries: int | None, force: bool, justid: bool, lastid: ID | None) -> list[Any]:
         """``at`` is the delivery time to set, in ms; None and what is to come mean now."""
         stream, found = self.group(name, group)
         member = found.ensure(consumer, self.now)
@@ -381,15 +392,15 @@ class World:
         for sid in ids:
             held = found.pel.get(sid)
             if sid not in stream.entries:
-                found.ack([sid])
+                found.take_out([sid])
                 continue
             if held is None and not force:
                 continue
             if held is not None and held.owner is not None and min_idle and self.now - held.time < min_idle:
                 continue
             count = 0 if held is None else held.count
-            if retrycount is not None:
-                count = retrycount
+            if deliveries is not None:
+                count = deliveries
             elif held is None:
                 count = 1 if justid else 2
             elif not justid:
@@ -413,7 +424,7 @@ class World:
             held = found.pel[sid]
             if sid not in stream.entries:
                 gone.append(sid)
-                found.ack([sid])
+                found.take_out([sid])
             elif held.owner is None or not min_idle or self.now - held.time >= min_idle:
                 held.count = held.count if justid else min(held.count + 1, MOST)
                 found.pel[sid] = Held(consumer, self.now, held.count)

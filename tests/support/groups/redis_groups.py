@@ -97,7 +97,7 @@ class TwoWorlds:
         self.given: deque[list[Any]] = deque(maxlen=20)  # the last commands, to be told of a failure
 
     def _open(self) -> raxlog.Store:
-        return raxlog.open(self.path, durability="relaxed", **self.options)
+        return raxlog.open(self.path, durability="relaxed", **self.options, encoding=None)
 
     # -- our world ----------------------------------------------------------------------
 

@@ -12,19 +12,19 @@ from raxlog.stream.group.state import groups
 
 
 def everything(store: raxlog.Store) -> list[Any]:
-    told: list[Any] = [store.streams(), dict(store.state)]
+    facts: list[Any] = [store.streams(), dict(store.state)]
     for name in store.streams():
         stream = store.stream(name)
-        told += [stream.info(), list(stream.range()), stream.groups()]
+        facts += [stream.info(), list(stream.range()), stream.groups()]
         for info in stream.groups():
             group = stream.group(info.name)
-            told.append([(row.id, row.consumer, row.deliveries) for row in group.pending("-")])
+            facts.append([(row.id, row.consumer, row.deliveries) for row in group.pending_entries("-")])
         with store._env.read() as txn:
             number = number_of(txn, name)
             assert number is not None
             for state in groups(txn, number):
-                told += [(member.name, member.seen, member.active, member.pending) for member in state.consumers(txn)]
-    return told
+                facts += [(member.name, member.seen, member.active, member.pending) for member in state.consumers(txn)]
+    return facts
 
 
 @pytest.fixture

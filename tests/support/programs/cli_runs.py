@@ -38,7 +38,7 @@ def output(child: subprocess.Popen[bytes]) -> IO[bytes]:
 
 
 def entries(path: str | Path, stream: str = "orders") -> list[tuple[str, list[tuple[bytes, bytes]]]]:
-    with raxlog.open(path, readonly=True) as store:
+    with raxlog.open(path, readonly=True, encoding=None) as store:
         return [(str(entry.id), entry.pairs) for entry in store.stream(stream).range()]
 
 

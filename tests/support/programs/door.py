@@ -5,23 +5,35 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 
 @contextmanager
 def door(store: Path, *options: str) -> Iterator[tuple[str, int]]:
     """Start one; its host and port."""
-    server = subprocess.Popen([sys.executable, "-m", "raxlog", "serve", str(store), "--port", "0", *options],
-                              stderr=subprocess.PIPE, text=True)
-    assert server.stderr is not None
-    try:
-        line = server.stderr.readline()
-        found = re.search(r" on (\S+):(\d+)$", line)
-        assert found is not None, line + server.stderr.read()
-        yield found[1], int(found[2])
-    finally:
-        server.terminate()
-        assert server.wait(30) == 0, server.stderr.read()
-        server.stderr.close()
+    with started([sys.executable, "-m", "raxlog", "serve", str(store), "--port", "0", *options]) as address:
+        yield address
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """A server that a command starts. It logs to a file: where a pipe is full that no test reads, it stands still."""
+    with NamedTemporaryFile("ab") as log:
+        server = subprocess.Popen(command, stderr=log)
+
+        def logged() -> str:
+            return Path(log.name).read_text(encoding="utf-8", errors="replace")
+
+        try:
+            while (found := re.search(r" on (\S+):(\d+)\n", logged())) is None:
+                assert server.poll() is None, logged()
+                time.sleep(0.01)
+            yield found[1], int(found[2])
+        finally:
+            server.terminate()
+            assert server.wait(30) == 0, logged()
+            assert "CancelledError" not in logged(), logged()  # of sessions that the end of the server cuts short

@@ -95,7 +95,8 @@ class Shell:
         readers = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # which few set
         self._bash = subprocess.Popen(
             ["bash"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True, env=readers | {"PATH": path, "COLUMNS": "100"},
+            start_new_session=True, env=readers | {"PATH": path, "COLUMNS": "100",
+                                                               "PYTEST_DEBUG_TEMPROOT": str(folder)},
         )
 
     def run(self, command: str) -> tuple[int, str]:

@@ -99,9 +99,6 @@ def demand(truth: bool, what: str) -> None:
 
 
 APPLIED = bytes(8) + b"\x05\x09"
-REGION = bytes(8) + b"\x05\x01"
-REGION_PLACE = bytes(8) + b"\x05\x02"
-SLOT = 65536
 SUPERSEDED = bytes(8) + b"\x06"
 
 
@@ -119,10 +116,8 @@ def read_keys(path: Path) -> dict[bytes, bytes]:
         try:
             with env.begin() as txn:
                 everything = {bytes(key): bytes(value) for key, value in txn.cursor()}
-                newest = txn.id()
         finally:
             env.close()
-        everything = with_journal(everything, (path / generation / "data.mdb").read_bytes(), newest)
         if APPLIED in everything:
             everything = with_log(everything, (path / generation / "log").read_bytes())
         if SUPERSEDED not in everything:
@@ -138,13 +133,17 @@ def with_log(everything: dict[bytes, bytes], log: bytes) -> dict[bytes, bytes]:
     size = number(log[24:32], "little")
     demand(len(log) == 4096 + size, "the log has not the size that it says")
     demand(log[32:48] == record(everything[bytes(8) + b"\x01"])[1], "the log is another store's")
-    at, chain = record(everything.pop(APPLIED))
+    upto, last, start, before = record(everything.pop(APPLIED))
+    at, chain = upto, last
     changed = dict(everything)
     ring = log[4096:]
     while (found := next_record(at, chain, size, lambda position: ring[position % size :])) is not None:
         begins, chain, changes = found
         at = begins + 28 + len(changes)
         apply_changes(changed, changes)
+    if at == upto and start < upto:
+        kept = next_record(start, before, size, lambda position: ring[position % size :])
+        demand(kept is not None and kept[1] in (last, last ^ 0x5DEECE66D), "the log is not the one of this state")
     return dict(sorted(changed.items()))
 
 
@@ -166,7 +165,7 @@ def with_segments(everything: dict[bytes, bytes], segments: Path, size: int) -> 
 
     ``size``   of the ring
     """
-    at, chain = record(everything[APPLIED])
+    at, chain, start, before = record(everything[APPLIED])
     changed = {key: value for key, value in everything.items() if key != APPLIED}
     for file in sorted(file for file in segments.iterdir() if int(file.name) >= at):
         begin, content = int(file.name), file.read_bytes()
@@ -179,13 +178,15 @@ def with_segments(everything: dict[bytes, bytes], segments: Path, size: int) -> 
             begins, checksum, changes = found
             if changes[:1] == b"\3":
                 demand(begins == begin and begins + 28 + len(changes) == end, "a large transaction is not alone")
+                gone = start == at or begins + 8 - start > size // 3
                 at = end = begins + 8
                 chain ^= 0x5DEECE66D
+                start, before = (at, chain) if gone else (start, before)
                 apply_changes(changed, changes[1:])
             else:
-                at, chain = begins + 28 + len(changes), checksum
+                start, before, at, chain = begins, chain, begins + 28 + len(changes), checksum
                 apply_changes(changed, changes)
-    return dict(sorted(changed.items())), [at, chain]
+    return dict(sorted(changed.items())), [at, chain, start, before]
 
 
 def apply_changes(changed: dict[bytes, bytes], changes: bytes) -> None:
@@ -216,30 +217,6 @@ def apply_changes(changed: dict[bytes, bytes], changes: bytes) -> None:
             changed[key] = take(48) + old[48 : 48 + front] + take(rest)
 
 
-def with_journal(everything: dict[bytes, bytes], data: bytes, newest: int) -> dict[bytes, bytes]:
-    """format-journal.md: the state ``newest``, and what the journal adds to it."""
-    if REGION_PLACE not in everything:
-        return everything
-    offset, salt = record(everything[REGION_PLACE])
-    if salt not in data[offset - 4096 : offset]:
-        return everything
-    changed = dict(everything)
-    for number in (newest + 1, newest + 2):
-        slot = data[offset + number % 4 * SLOT :][:SLOT]
-        end = 20 + int.from_bytes(slot[16:20], "little")
-        if int.from_bytes(slot[8:16], "little") != number or end > SLOT:
-            break
-        if xxhash.xxh3_64_intdigest(slot[8:end], xxhash.xxh3_64_intdigest(salt)) != int.from_bytes(slot[:8], "little"):
-            break
-        row = msgpack.unpackb(slot[20:end])
-        for key, value in zip(row[::2], row[1::2], strict=True):
-            if value is None:
-                changed.pop(key, None)
-            else:
-                changed[key] = value
-    return dict(sorted(changed.items()))
-
-
 def families_of(everything: dict[bytes, bytes]) -> Families:
     """Section 3: the keys and values by number and kind, in the order of the keys."""
     families: Families = {}
@@ -255,7 +232,7 @@ def understand(everything: dict[bytes, bytes]) -> Store:
     families = families_of(everything)
     (store_value,) = families[0, 0x01].values()
     store = record(store_value)
-    demand(store[0] in (1, 2), "the store has another format")
+    demand(store[0] == 3, "the store has another format")
     streams = {}
     for key, value in families.get((0, 0x02), {}).items():
         (number, *_) = record(value)
@@ -270,9 +247,7 @@ def understand(everything: dict[bytes, bytes]) -> Store:
 
 
 def verify(key: bytes, value: bytes) -> None:
-    """Section 4: the checksum in front of every value, but for the journal's region."""
-    if key == REGION:
-        return
+    """Section 4: the checksum in front of every value."""
     demand(len(key) >= 9 and len(value) >= 9, "a key or a value is cut off")
     seed = xxhash.xxh3_64_intdigest(key)
     stated = int.from_bytes(value[:8], "little")

@@ -19,7 +19,7 @@ _PRELUDE = """
 import json, sys
 import raxlog
 from call_shapes import calls, counted
-store = raxlog.open(sys.argv[1], durability="relaxed")
+store = raxlog.open(sys.argv[1], durability="relaxed", encoding=None)
 """
 
 calls: Counter[str] = Counter()

@@ -13,6 +13,7 @@ import pickle
 import signal
 import struct
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -46,6 +47,7 @@ class Child:
         os.close(writing)
         self._reading = os.fdopen(reading, "rb")
         self.status: int | None = None
+        self._waiting = threading.Lock()  # a timer's thread may kill it as the block ends
 
     def __enter__(self) -> Child:
         return self
@@ -85,8 +87,9 @@ class Child:
 
     def wait(self) -> None:
         """Wait for its end."""
-        if self.status is None:
-            self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        with self._waiting:
+            if self.status is None:
+                self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def kill(self) -> None:
         """SIGKILL, and wait for it to be gone."""

@@ -29,7 +29,7 @@ from raxlog.storage.format import keys
 from xxhash import xxh3_64
 
 Say = Callable[[Any], None]
-_JOURNAL = keys.family(0, keys.JOURNAL)
+_LOG = keys.family(0, keys.LOG)
 _FIXED = 2000
 _AT_ONCE = 20
 _KEPT = 500  # of "churn"
@@ -49,7 +49,7 @@ class Copying:
         self.copies = Notes(1)
         self.opened = Notes(comers)
         self.reads = Notes(1)
-        with raxlog.open(path) as store:
+        with raxlog.open(path, encoding=None) as store:
             store.stream("fixed").extend([{"n": n, "x": "y" * (n % 300)} for n in range(_FIXED)],
                                          [f"{n + 1}-0" for n in range(_FIXED)])
 
@@ -71,7 +71,7 @@ class Copying:
     def lost(self) -> list[str]:
         """What is wrong in the end: nothing may be."""
         wrong = []
-        with raxlog.open(self.path) as store:
+        with raxlog.open(self.path, encoding=None) as store:
             for i, name in enumerate(self.streams):
                 found = [(int(e.id.ms), int(e.fields[b"n"])) for e in store.stream(name).range()]
                 if found != [(n + 1, n) for n in range(len(found))] or len(found) < self.acked[i]:
@@ -90,7 +90,7 @@ class Copying:
             self.acked[i] = at + 1
 
     def _copier(self, say: Say) -> None:
-        with raxlog.open(self.path) as store, \
+        with raxlog.open(self.path, encoding=None) as store, \
                 _threads(self, [self._copy, lambda: self._read_long(store), lambda: self._walk(store)]) as working:
             while working():
                 self._append(store, 0, 5)
@@ -135,7 +135,7 @@ class Copying:
             self.opened[i] += 1
 
     def _visit(self, i: int, is_killed: bool) -> None:
-        with raxlog.open(self.path) as store:
+        with raxlog.open(self.path, encoding=None) as store:
             self._append(store, i + 1, _AT_ONCE)
             store.stream("churn").extend([{"x": os.urandom(100)} for _ in range(100)], maxlen=_KEPT)
             for entry in store.stream(self.streams[i + 1]).range(count=100):
@@ -149,7 +149,7 @@ def digest(txn: Any) -> int:
     """A number for all that a read sees, but for the journal, which is written in place."""
     seen = xxh3_64()
     for key, value in txn.cursor():
-        if not key.startswith(_JOURNAL):
+        if not key.startswith(_LOG):
             seen.update(key)
             seen.update(value)
     return seen.intdigest()

@@ -54,11 +54,11 @@ class Crowd:
             *(lambda say, i=i: self.write(say, i) for i in range(writers)),  # type: ignore[misc]
             *(lambda say, i=i: self.read(say, i) for i in range(readers)),  # type: ignore[misc]
         ]
-        raxlog.open(path, **options).close()
+        raxlog.open(path, **options, encoding=None).close()
 
     def write(self, say: Say, i: int) -> None:
         """What a writer does until it is killed."""
-        with raxlog.open(self.path, **self.options) as store:
+        with raxlog.open(self.path, **self.options, encoding=None) as store:
             stream = store.stream(f"w{i}")
             n = len(stream)
             assert self.acked[i] <= n <= self.acked[i] + 1, f"{self.acked[i]} acknowledged, {n} found"
@@ -78,7 +78,8 @@ class Crowd:
     def read(self, say: Say, i: int) -> None:
         """What a reader does until it is killed."""
         chance = random.Random(self.random.random() + i)
-        with raxlog.open(self.path, readonly=i % 2 == 1, durability=self.options.get("durability", "commit")) as store:
+        with raxlog.open(self.path, readonly=i % 2 == 1, durability=self.options.get("durability", "commit"),
+                         encoding=None) as store:
             least = [0] * self.writers
             while True:
                 for k in range(self.writers):
@@ -113,7 +114,7 @@ class Crowd:
     def lost_or_half(self) -> list[str]:
         """What is wrong in the end: nothing may be."""
         wrong = []
-        with raxlog.open(self.path, **self.options) as store:
+        with raxlog.open(self.path, **self.options, encoding=None) as store:
             for i in range(self.writers):
                 found = [(int(entry.id.ms), int(entry.fields[b"n"])) for entry in store.stream(f"w{i}").range()]
                 if found != [(n + 1, n) for n in range(len(found))]:

@@ -27,6 +27,7 @@ from typing import Any
 import lmdb
 import raxlog
 from children import Child
+from moments import moment
 from raxlog.recovery.check.check import StoreWalk
 from raxlog.storage.format import keys
 
@@ -54,7 +55,7 @@ def build(path: Path, share: float = 1.0, logged: bool = False) -> None:
     rng = random.Random(5)
     entries = int(ENTRIES * share)
     middle, late = int(100 * share), int(150 * share)
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         for name, options in STREAMS.items():
             stream = store.stream(name, **options)
             ids = [f"{10 + number // 2}-{number % 2}" for number in range(entries)]
@@ -74,10 +75,10 @@ def build(path: Path, share: float = 1.0, logged: bool = False) -> None:
         for number in range(18):
             store.stream("orders").append({"n": number}, producer=f"p{number % 3}", idempotent_id=f"i{number}")
             store.state[f"key{number}"] = b"v" * number
-            store.stream("orders").defer({"n": number}, at=FAR + number)
+            store.stream("orders").defer({"n": number}, at=moment(FAR + number))
     if not logged:
         return
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         for name in STREAMS:
             stream = store.stream(name)
             stream.delete(*[entry.id for entry in stream.range()][::7])
@@ -94,6 +95,12 @@ def build(path: Path, share: float = 1.0, logged: bool = False) -> None:
         shutil.copytree(path, copy)
     shutil.rmtree(path)
     copy.rename(path)
+
+
+def kept_result(group: raxlog.Group, sid: raxlog.StreamID) -> raxlog.Result | None:
+    """The result that is looked up; None where none is found, whatever is said instead."""
+    result = group.wait_result(sid, 0)
+    return result if result.status in ("ok", "error", "dead") else None
 
 
 def reads(store: raxlog.Store, rng: random.Random, share: float) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -119,18 +126,20 @@ def reads(store: raxlog.Store, rng: random.Random, share: float) -> Iterator[tup
         for group in GROUPS[name]:
             handle = stream.group(group)
             needs = f"{shown}/{group.decode()}"
-            yield f"{needs}:pending", lambda handle=handle: [entry[::3] for entry in handle.pending("-")]
+            yield f"{needs}:pending", lambda handle=handle: [
+                (one.id, one.deliveries) for one in handle.pending_entries()]
             yield f"{needs}:summary", lambda handle=handle: handle.pending()
             for sid in ids[5:14]:
-                yield f"{needs}:get", lambda handle=handle, sid=sid: handle.wait_result(sid, 0)
-            yield f"{needs}:consumers", lambda handle=handle: [c[:2] for c in handle.consumers()]
+                yield f"{needs}:get", lambda handle=handle, sid=sid: kept_result(handle, sid)
+            yield f"{needs}:consumers", lambda handle=handle: [(c.name, c.pending) for c in handle.consumers()]
             for consumer in CONSUMERS:
                 whose = f"{needs}/{consumer.decode()}"
-                yield f"{whose}:of", lambda handle=handle, c=consumer: [e[0] for e in handle.pending("-", consumer=c)]
+                yield f"{whose}:of", lambda handle=handle, c=consumer: [
+                    one.id for one in handle.pending_entries(consumer=c)]
                 yield f"{whose}:history", lambda handle=handle, c=consumer: rows(handle.read(c, ids="0"))
             whose = f"{needs}/{CONSUMERS[0].decode()}"
             if name == b"history":
-                yield f"{whose}:autoclaim", lambda handle=handle: handle.autoclaim(CONSUMERS[0], count=40, justid=True)
+                yield f"{whose}:autoclaim", lambda handle=handle: handle.autoclaim_ids(CONSUMERS[0], count=40)
             yield f"{whose}:new", lambda handle=handle: rows(handle.read(CONSUMERS[0], count=40))
             yield f"{whose}:claim", lambda handle=handle: sorted(claimed(handle))
 
@@ -212,7 +221,7 @@ class Flipper:
         """What every read gives: its answer, or the error that it raises."""
         found: list[Any] = []
         try:
-            store = raxlog.open(path, durability="relaxed")
+            store = raxlog.open(path, durability="relaxed", encoding=None)
         except raxlog.RaxlogError as error:
             return [error]
         try:

@@ -15,7 +15,7 @@ from raxlog.index.subjects.handle import Sublist
 
 
 def _work(path: Path, pipe: Any) -> None:
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(path, durability="relaxed", encoding=None) as store:
         index = Sublist(store._source)
         while True:
             try:

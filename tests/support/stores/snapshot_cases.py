@@ -13,7 +13,7 @@ import lmdb
 import pytest
 import raxlog
 
-JOURNAL = bytes(8) + b"\x05"
+LOG = bytes(8) + b"\x05"
 STORE = bytes(8) + b"\x01"
 
 
@@ -22,13 +22,13 @@ def records(path: Path) -> dict[bytes, bytes]:
     generation = path / (path / "CURRENT").read_text().strip()
     size = (generation / "data.mdb").stat().st_size
     with lmdb.open(str(generation), readonly=True, lock=False, map_size=size, max_dbs=1) as env, env.begin() as txn:
-        return {bytes(key): bytes(value) for key, value in txn.cursor() if not bytes(key).startswith(JOURNAL)}
+        return {bytes(key): bytes(value) for key, value in txn.cursor() if not bytes(key).startswith(LOG)}
 
 
 def live_records(store: raxlog.Store) -> dict[bytes, bytes]:
     """Every record of an open store, its journal left out."""
     with store._env.read() as txn:
-        return {key: value for key, value in txn.cursor() if not key.startswith(JOURNAL)}
+        return {key: value for key, value in txn.cursor() if not key.startswith(LOG)}
 
 
 def fill(store: raxlog.Store, entries: int = 3000) -> None:

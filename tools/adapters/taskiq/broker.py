@@ -15,7 +15,6 @@ has raised, say), its lease ends, and the task comes again.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 from collections.abc import AsyncGenerator, MutableMapping
@@ -26,7 +25,11 @@ from weakref import ref
 
 from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
+from ..storage.engine.open_options import BYTES
 from ..storage.errors import InvalidArgument, LockTimeout, NotOwner, RaxlogError, StoreClosed, StoreFull
+from ..storage.notices import report
+from ..storage.threads import start
+from ..stream.jobs.texts import described
 from ..stream.node.arguments import duration_ms, whole
 from ..stream.node.entry import Entry
 from ..stream.node.stream_id import StreamID
@@ -39,7 +42,6 @@ _MOST = 100  # entries of a read
 _LONG = 0.1  # seconds after which what waits for a slot is given back
 _AGAIN = 1.0  # seconds until a read that a full disk, or a lock, has prevented is tried again
 
-_log = logging.getLogger("raxlog.taskiq")
 
 
 class RaxlogBroker(AsyncBroker):
@@ -49,21 +51,21 @@ class RaxlogBroker(AsyncBroker):
     ``stream``    the queue, which holds only tasks; ``group``: its workers
     ``lease``     seconds after which other workers take over the tasks of a killed worker; a living worker renews
                   its leases, so a task may take longer
-    ``attempts``  how often a task is delivered if its workers die; then it goes to the group's dead letters
+    ``max_deliveries``  how often a task is delivered if its workers die; then it goes to the group's dead letters
 
     The label ``delay`` makes a task come that many seconds later. startup() opens the store for the loop in which it
     is called. InvalidArgument for a lease below 0.5 s.
     """
 
     def __init__(self, path: str | os.PathLike[str], stream: str = "taskiq", group: str = "workers", *,
-                 lease: float = 30.0, attempts: int = 20) -> None:
+                 lease: float = 30.0, max_deliveries: int = 20) -> None:
         super().__init__()
-        whole("attempts", attempts, 1)
+        whole("max_deliveries", max_deliveries, 1)
         if duration_ms("lease", lease) < 1000 * _SHORTEST:
             raise InvalidArgument(f"lease={lease!r} must be {_SHORTEST} seconds or more")
         self._place = path, stream, group
         self._lease = lease
-        self._attempts = attempts
+        self._max_deliveries = max_deliveries
         self._queue: Queue | None = None
 
     async def startup(self) -> None:
@@ -92,7 +94,7 @@ class RaxlogBroker(AsyncBroker):
 
     def listen(self) -> AsyncGenerator[AckableMessage, None]:
         """Yield the tasks, each as soon as this process has a slot for it."""
-        return opened(self._queue).messages(self._lease, self._attempts)
+        return opened(self._queue).messages(self._lease, self._max_deliveries)
 
 
 class Queue:
@@ -111,7 +113,7 @@ class Queue:
     @classmethod
     async def open(cls, path: str | os.PathLike[str], stream: str, group: str) -> Self:
         """Open the store, and create what is missing of store, stream and group."""
-        store = await open_store(path)
+        store = await open_store(path, encoding=BYTES)
         await store.stream(stream).create_group(group, "0", exist_ok=True, create_stream=True)
         return cls(store, stream, group)
 
@@ -125,11 +127,12 @@ class Queue:
             await self.group.delete_consumer(self._consumer)
         await self.store.aclose()
 
-    async def messages(self, lease: float, attempts: int) -> AsyncGenerator[AckableMessage, None]:
+    async def messages(self, lease: float, max_deliveries: int) -> AsyncGenerator[AckableMessage, None]:
         """Messages to be run and acknowledged, read as fast as they are asked for."""
         if not self._beats:
-            self._beats.append(threading.Thread(target=self._renew, args=(lease / 4,), daemon=True))
-            self._beats[0].start()
+            beat = threading.Thread(target=self._renew, args=(lease / 4,), name="raxlog taskiq: beat", daemon=True)
+            start(beat)
+            self._beats.append(beat)
         loop = asyncio.get_running_loop()
         fetched: dict[StreamID, Entry] = {}
         count = 1
@@ -139,7 +142,7 @@ class Queue:
                 began, late = loop.time(), loop.call_later(_LONG, self._release, fetched)
                 while fetched:
                     entry = fetched.pop(next(iter(fetched)))
-                    if entry.deliveries > attempts:
+                    if entry.deliveries > max_deliveries:
                         await self._bury(entry)
                     else:
                         yield self._hold(entry)
@@ -151,9 +154,9 @@ class Queue:
     async def _read(self, count: int, lease: float) -> list[Entry]:
         while True:
             try:
-                return await self.group.read(self._consumer, count, block=0, claim_idle=lease)
+                return await self.group.read(self._consumer, count, timeout=None, claim_idle=lease)
             except (StoreFull, LockTimeout) as error:
-                _log.warning("%s: %s; trying again", type(error).__name__, error)
+                report("raxlog.taskiq", "warning", "%s: %s; trying again", type(error).__name__, error)
                 await asyncio.sleep(_AGAIN)
 
     def _hold(self, entry: Entry) -> AckableMessage:
@@ -166,14 +169,17 @@ class Queue:
         try:
             await self.group.ack_delete(sid, consumer=self._consumer)
         except NotOwner:
-            _log.warning("%s was taken over while it ran here, which was stopped for longer than its lease", sid)
+            report("raxlog.taskiq", "warning",
+                   "%s was taken over while it ran here, which was stopped for longer than its lease", sid)
 
     async def _bury(self, entry: Entry) -> None:
         why = f"delivered {entry.deliveries} times, and no worker has come to its end"
-        _log.warning("%s goes to the dead letters: %s", entry.id, why)
-        with suppress(NotOwner, StoreFull, LockTimeout):  # it stays pending until its lease ends
+        report("raxlog.taskiq", "warning", "%s goes to the dead letters: %s", entry.id, why)
+        try:
             await self.store.run(self._plain.dead_letters.bury, self._consumer, entry, "exhausted", why, "")
             await self.stream.delete(entry.id)
+        except Exception as error:  # whatever one entry does, the others are delivered
+            report("raxlog.taskiq", "warning", "%s stays pending until its lease ends: %s", entry.id, described(error))
 
     def _release(self, entries: MutableMapping[StreamID, Any]) -> asyncio.Future[Any]:
         """Give entries back, their delivery does not count. What cannot be is taken over when its lease ends."""
@@ -187,7 +193,7 @@ class Queue:
                 ack = self._held.get(sid)
                 if ack is not None and ack() is None:
                     self._held.pop(sid, None)
-            with suppress(RaxlogError):  # a full disk, or a lock: tried again
+            with suppress(Exception):  # a full disk, or a lock: tried again
                 self._plain.renew(self._consumer, *list(self._held))
 
 

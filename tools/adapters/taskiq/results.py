@@ -73,9 +73,9 @@ class RaxlogResultBackend(AsyncResultBackend[T]):
 
     async def _find(self, what: str, task_id: str) -> Any:
         result = await opened(self._queue).group.wait_result(_id(what, task_id), 0)
-        return None if result is None else json.loads(result.value)
+        return json.loads(result.value) if result.status == "ok" else None
 
 
 def _id(what: str, task_id: str) -> StreamID:
     """The ID by which a result is kept; a task's may be any string."""
-    return StreamID.from_bytes(hashlib.sha256(f"{what} {task_id}".encode()).digest()[:16])
+    return StreamID.from_bytes(hashlib.sha256(f"{what} {task_id}".encode(errors="surrogatepass")).digest()[:16])

@@ -86,7 +86,7 @@ def pending(stream: raxlog.Stream, size: int) -> tuple[raxlog.Group, list[raxlog
     """A group with so many entries pending, and their IDs."""
     for at in range(0, size, AT_ONCE):
         stream.extend([ROW] * min(AT_ONCE, size - at))
-    group = stream.create_group("g", "0")
+    group = stream.create_group("g")
     return group, [entry.id for _ in range(0, size, AT_ONCE) for entry in group.read("a", AT_ONCE)]
 
 
@@ -101,7 +101,7 @@ def info(stream: raxlog.Stream, size: int) -> Callable[[], int]:
 
 
 def consumers(stream: raxlog.Stream, size: int) -> Callable[[], int]:
-    group = stream.create_group("g", create_stream=True)
+    group = stream.create_group("g")
     for n in range(size):
         group.create_consumer(str(n))
     return lambda: len([group.consumers(), group.pending(), group.info()]) // 3
@@ -208,7 +208,7 @@ CASES = [
     GrowthCase("autoclaim, a row not due", 20_000,
          of_pending(lambda group, ids: len(ids) + len(group.autoclaim("b", min_idle=3600, count=len(ids))[1]))),
     GrowthCase("pending(min_idle=), a page of none that is due", 1_000_000,
-         of_pending(lambda group, _: 1 + len(group.pending("-", count=100, min_idle=3600)))),
+         of_pending(lambda group, _: 1 + len(group.pending_entries(count=100, min_idle=3600)))),
     GrowthCase("info() and groups(), by entries", 1_000_000, info),
     GrowthCase("consumers(), pending() and info() together, by consumers", 10_000, consumers),
     GrowthCase("streams(), a name", 10_000, names, is_wide=True),
@@ -265,7 +265,7 @@ def _trim(stream: raxlog.Stream, size: int, refs: str) -> Callable[[], object]:
 
 def _unread(stream: raxlog.Stream, size: int) -> Callable[[], object]:
     stream.extend([ROW] * size)
-    return partial(stream.create_group("g", "0").read, "a", count=None)
+    return partial(stream.create_group("g").read, "a", count=None)
 
 
 STALLS: dict[str, tuple[int, Callable[[raxlog.Stream, int], Callable[[], object]]]] = {

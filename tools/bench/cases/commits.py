@@ -122,7 +122,7 @@ def handover(rounds: Rounds) -> list[Figure]:
             return rounds.rate(hand, taker.pid)
 
     with sides(rounds, "handover") as (sqlite, store, stream, disk):
-        stream.create_group("g", "0", create_stream=True)
+        stream.create_group("g")
         return rounds.contest("an entry appended here, taken and acknowledged there", {
             SQLITE: partial(between, "sqlite-taker", sqlite.path, each(sqlite.append)),
             "raxlog": partial(between, "taker", store.path, each(stream.append)), **flushing(rounds, disk),
@@ -194,10 +194,10 @@ def processes(rounds: Rounds) -> list[Figure]:
 
 def _longest_wait(entries: Iterable[raxlog.Entry]) -> int:
     """The most entries of others between two of the same."""
-    before: dict[bytes, int] = {}
+    before: dict[str, int] = {}
     longest = 0
     for place, entry in enumerate(entries):
-        name = entry.fields[b"seq"]
+        name = entry.fields["seq"]
         longest = max(longest, place - before.get(name, place) - 1)
         before[name] = place
     return longest

@@ -43,7 +43,7 @@ def _by_entries(rounds: Rounds) -> list[Figure]:
             appends[label] = partial(rounds.rate, each(stream.append))
             reads[f"{SQLITE}, {size:,}"] = partial(rounds.rate, one(partial(_somewhere, sqlite, size, chance)))
             reads[label] = partial(rounds.rate, one(hundred))
-            taken[label] = partial(rounds.rate, two_calls(GroupQueue(stream.create_group("g", "0"))))
+            taken[label] = partial(rounds.rate, two_calls(GroupQueue(stream.create_group("g"))))
         return (rounds.contest("append, by entries", appends) + rounds.contest("read of 100, by entries", reads)
                 + rounds.contest("read + ack of 100, two calls, entries, by entries", taken))
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -76,12 +77,13 @@ def _deferred(rounds: Rounds) -> list[Figure]:
     """1,000 entries a transaction, to come within the next day, beside appends; then what is due of many."""
     many, hundred = min(rounds.entries, 1_000_000), rows(1000, 3)
     with raxlog.open(rounds.folder / "deferred.rax") as store:
-        now = time.time_ns() // 1_000_000 + 86_400_000
+        begin = datetime.now(UTC) + timedelta(days=1)
 
         def defer(name: str, step: int) -> int:
             with store.transaction() as tx:
                 for n, row in enumerate(hundred):
-                    tx.stream(name).defer(row, at=now + (done[name] + n) * step % 86_400_000)
+                    tx.stream(name).defer(row, at=begin + timedelta(
+                        milliseconds=(done[name] + n) * step % 86_400_000))
             done[name] += 1000
             return 1000
 
@@ -117,7 +119,7 @@ def _drain(place: Path, many: int, _: str) -> Seen:
     seen: Seen = []
 
     def handle(entry: raxlog.Entry) -> None:
-        seen.append((time.time(), float(entry.fields[b"sent"])))
+        seen.append((time.time(), float(entry.fields["sent"])))
         if len(seen) == many:
             worker.stop()
 
@@ -130,7 +132,7 @@ def _drain(place: Path, many: int, _: str) -> Seen:
 def _store(place: Path) -> raxlog.Store:
     store = raxlog.open(place)
     with suppress(raxlog.GroupExists):
-        store.stream("jobs").create_group("mail", create_stream=True)
+        store.stream("jobs").create_group("mail")
     return store
 
 

@@ -68,13 +68,13 @@ def publishing(rounds: Rounds, messages: int = 300) -> list[Figure]:
         add("10 bindings", store, 10)
         for n in range(9):
             store.unbind("events.>", f"more-{n}")
-        store.subscribe("events.>", durable="kept").close()
+        store.subscribe_durable("events.>", "kept").close()
         add("1 binding, 1 durable", store, 2)
         with store.subscribe("events.*"):
             add("1 binding, 1 durable, 1 live", store, 3)
         store.unsubscribe("kept")
         store.unbind("events.>", "one")
-        subscriptions = [store.subscribe("events.*", limit=1) for _ in range(1000)]
+        subscriptions = [store.subscribe("events.*", max_queued=1) for _ in range(1000)]
         add("1,000 live", store, 1000, 100)
         for subscription in subscriptions:
             subscription.close()
@@ -107,7 +107,7 @@ def waking(rounds: Rounds, wakes: int = 400, sleepers: int = 10, seconds: float 
     path = rounds.folder / "waking.rax"
     with raxlog.open(path) as store:
         stream = store.stream("events")
-        store.stream("quiet").create_group("g", "0", create_stream=True)
+        store.stream("quiet").create_group("g")
         name = "a blocked reader in another process has the entry, after the commit"
         figures = latency(name, "waiter", path, wakes, lambda n: stream.append({"sent": n}))
         with running("sleeper", path, seconds + 60, many=sleepers) as asleep:

@@ -96,7 +96,7 @@ def queue(rounds: Rounds) -> list[Figure]:
     with (closing(disk), closing(sqlite), closing(groups), raxlog.open(rounds.folder / "queue.rax") as store,
           redis_server(rounds.folder) as redis):
         stream = store.stream("events")
-        group = GroupQueue(stream.create_group("g", "0", create_stream=True))
+        group = GroupQueue(stream.create_group("g"))
         for at in range(0, len(readings), 1000):
             for log in (sqlite, groups, stream):
                 log.extend(readings[at : at + 1000])

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import raxlog
 
+from ....storage.engine.open_options import BYTES
 from ....storage.errors import RaxlogError
 from ... import output
 from ..arguments import LOADED, argument, command
@@ -87,8 +88,8 @@ def _fitting(given: list[str], word: str) -> Iterator[tuple[str, str]]:
     for action in [wanted] if wanted else places[:1]:
         yield from ((str(choice), "") for choice in action.choices or ())
         if wanted is None and action.dest == "stream":
-            with contextlib.suppress(RaxlogError), raxlog.open(given[-1], readonly=True) as store:
+            with contextlib.suppress(RaxlogError), raxlog.open(given[-1], readonly=True, encoding=BYTES) as store:
                 yield from ((output.text(stream), "") for stream in store.streams())
         elif wanted is None and action.dest == "group":
-            with contextlib.suppress(RaxlogError), raxlog.open(given[-2], readonly=True) as store:
+            with contextlib.suppress(RaxlogError), raxlog.open(given[-2], readonly=True, encoding=BYTES) as store:
                 yield from ((output.text(group.name), "") for group in store.stream(given[-1]).groups())

@@ -30,7 +30,7 @@ def _metrics(args: argparse.Namespace) -> None:
     with reading(args) as store:
         status = store.status()
     if args.json:
-        output.print_json(status.as_dict())
+        output.print_json(status.to_dict())
     else:
         output.print_text(exposition(status, args.consumers).removesuffix("\n"))
 

@@ -6,9 +6,9 @@ import hmac
 import os
 import platform
 import resource
-import time
 from functools import partial
 
+from ....storage import clocks
 from ..keyspace import MARK, prefix_of
 from ..replies import NIL, CommandError
 from ..session import Session, is_unchanged
@@ -29,7 +29,7 @@ command("echo", 2, SESSION)(lambda run, words: words[1])
 
 @command("time", 1, SESSION)
 def _time(run: Run, words: list[bytes]) -> object:
-    now = time.time_ns() // 1000
+    now = clocks.wall_ns() // 1000
     return [b"%d" % (now // 1_000_000), b"%d" % (now % 1_000_000)]
 
 
@@ -197,7 +197,7 @@ def info(run: Run, words: list[bytes]) -> object:
     server, sessions = run.server, list(run.server.sessions.values())
     sections: dict[str, dict[str, object]] = {
         "Server": {"redis_version": server.version, "redis_mode": "standalone", "os": platform.system(),
-                   "process_id": os.getpid(), "uptime_in_seconds": int(time.time() - server.began)},
+                   "process_id": os.getpid(), "uptime_in_seconds": int(clocks.wall_ns() / 1e9 - server.began)},
         "Clients": {"connected_clients": len(sessions), "maxclients": server.options.clients,
                     "blocked_clients": sum(one.is_blocked for one in sessions)},
         "Memory": {"used_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10},

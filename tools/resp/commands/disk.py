@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 
+from ....storage import clocks
 from ..table import ALONE, SESSION, Run, command
 
 
@@ -23,4 +23,4 @@ for _name, _arity, _reply in (
 @command("lastsave", 1, SESSION)
 def lastsave(run: Run, words: list[bytes]) -> object:
     """LASTSAVE: now."""
-    return int(time.time())
+    return int(clocks.wall_ns() / 1e9)

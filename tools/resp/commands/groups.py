@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ....storage.errors import NoGroup, NoStream
-from ....stream.group.deliver import MOST_DELIVERIES
+from ....stream.group.deliver import MOST_DELIVERIES, Delivered
 from ....stream.group.group import Group
 from ....stream.node.stream_id import StreamID
 from ..replies import NIL, CommandError
@@ -151,7 +154,7 @@ def _xnack(run: Run, words: list[bytes]) -> object:
             raise CommandError(f"ERR Unrecognized XNACK option '{text_of(words[at])}'")
         at += 1
     require_group(run, words[1], words[2])
-    return group_of(run, words[1], words[2]).nack(*ids, mode=words[3].lower().decode(), retrycount=count, force=force)
+    return group_of(run, words[1], words[2]).nack(*ids, mode=words[3].lower().decode(), deliveries=count, force=force)
 
 
 # -- claiming ----------------------------------------------------------------------------------
@@ -199,9 +202,10 @@ def _xclaim(run: Run, words: list[bytes]) -> object:
         else:
             raise CommandError(f"ERR Unrecognized XCLAIM option '{text_of(words[at])}'")
         at += 1
-    claimed = group_of(run, words[1], words[2]).claim(
-        words[3], *ids, min_idle=min_idle / 1000, idle=idle, time=when, retrycount=count, force=force, justid=justid,
-        lastid=last)
+    group = group_of(run, words[1], words[2])
+    claim: Callable[..., Delivered[Any]] = group.claim_ids if justid else group.claim
+    claimed = claim(words[3], *ids, min_idle=min_idle / 1000, idle=idle, time=when, deliveries=count, force=force,
+                    lastid=last)
     if claimed.consumer_created:
         run.note("t", "xgroup-createconsumer", words[1])
     return [id_reply(one) if isinstance(one, StreamID) else entries_reply([one])[0] for one in claimed]
@@ -221,8 +225,10 @@ def _xautoclaim(run: Run, words: list[bytes]) -> object:
     asked = options(words, 6, (b"justid",), {b"count": _claimed})
     require_group(run, words[1], words[2])
     assert start is not None
-    cursor, claimed, gone = group_of(run, words[1], words[2]).autoclaim(
-        words[3], min_idle / 1000, start, asked.get(b"count", 100), justid=b"justid" in asked)
+    group = group_of(run, words[1], words[2])
+    claim: Callable[..., tuple[StreamID, Delivered[Any], list[StreamID]]] = (
+        group.autoclaim_ids if b"justid" in asked else group.autoclaim)
+    cursor, claimed, gone = claim(words[3], min_idle / 1000, start, asked.get(b"count", 100))
     if claimed.consumer_created:
         run.note("t", "xgroup-createconsumer", words[1])
     rows = [id_reply(one) if isinstance(one, StreamID) else entries_reply([one])[0] for one in claimed]
@@ -253,6 +259,6 @@ def _xpending(run: Run, words: list[bytes]) -> object:
         return []
     assert start is not None
     assert end is not None
-    rows = group_of(run, words[1], words[2]).pending(
-        start, end, count, words[at + 3] if len(words) - at > 3 else None, min_idle=idle / 1000)
+    rows = group_of(run, words[1], words[2]).pending_entries(
+        start, end, count, consumer=words[at + 3] if len(words) - at > 3 else None, min_idle=idle / 1000)
     return [[id_reply(row.id), row.consumer or b"", ms_of(row.idle), row.deliveries] for row in rows]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from ....index.pubsub.glob import glob_matches
-from ..keyspace import now_ms, prefix_of
+from ....storage.clocks import now_ms
+from ..keyspace import name_of
 from ..replies import CommandError
 from ..table import LOOKS, MAX_INT, WRITES, Run, at_least, command, integer, is_integer, options, syntax_error, text_of
 from .streams import NO_KEY, stream_of
@@ -90,7 +91,7 @@ def _renamenx(run: Run, words: list[bytes]) -> object:
 @command("copy", -3, WRITES)
 def _copy(run: Run, words: list[bytes]) -> object:
     asked = options(words, 3, (b"replace",), {b"db": run.server.database})
-    name, to = run.name(words[1]), prefix_of(asked.get(b"db", run.session.database)) + words[2]
+    name, to = run.name(words[1]), name_of(asked.get(b"db", run.session.database), words[2])
     if name == to:
         raise CommandError("ERR source and destination objects are the same")
     if not _is_there(run, words[1]) or (b"replace" not in asked and run.keys.kind(to) != "none"):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from ....storage.clocks import now_ms
 from ..engine import Block
-from ..keyspace import LIST, now_ms
+from ..keyspace import LIST
 from ..lists import StoredList
 from ..replies import NIL, CommandError
 from ..table import LOOKS, MAX_INT, WRITES, Run, command, integer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from ..keyspace import now_ms
+from ....storage.clocks import now_ms
 from ..replies import CommandError
 from ..table import SESSION, WRITES, Run, command, integer
 

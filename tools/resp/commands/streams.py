@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from ....storage.errors import (
     NoGroup,
@@ -10,7 +11,8 @@ from ....storage.errors import (
     RaxlogError,
 )
 from ....stream.group.group import Group
-from ....stream.info import FullInfo, GroupDetail, count_rax
+from ....stream.info import FullInfo, GroupDetail, StreamInfo, count_rax
+from ....stream.multi_read import read_group_streams
 from ....stream.node.entry import Entry, Flattened
 from ....stream.node.stream_id import StreamID
 from ....stream.stream import Stream
@@ -30,6 +32,9 @@ from .arguments import (
     stream_id,
     trim_options,
 )
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 NO_KEY = "ERR no such key"
 
@@ -95,7 +100,15 @@ def _range(run: Run, words: list[bytes], start: StreamID | None, end: StreamID |
         return NIL if stream.exists() else []
     assert start is not None
     assert end is not None
-    return entries_reply(stream.range(start, end, count, reverse))
+    found = stream.range(start, end, count, reverse=reverse)
+    return _while_there(run.session, found) if run.is_aside else entries_reply(found)
+
+
+def _while_there(session: Session, entries: Iterable[Entry]) -> Iterator[object]:
+    for entry in entries:
+        if session.is_gone:
+            raise CommandError("ERR the client has gone")
+        yield entry_reply(entry)
 
 
 @command("xdel", -3, WRITES)
@@ -184,7 +197,10 @@ def _xcfgset(run: Run, words: list[bytes]) -> object:
         at += 2
     if not settings:
         raise CommandError("ERR At least one parameter must be specified")
-    stream_of(run, words[1]).configure(**settings)
+    stream = stream_of(run, words[1])
+    if not stream.exists():
+        raise CommandError(NO_KEY)
+    stream.configure(**settings)
     return "OK"
 
 
@@ -280,8 +296,10 @@ def _read_group(run: Run, group: bytes, consumer: bytes, asked: list[tuple[bytes
                 noack: bool, claim: int | None) -> tuple[list[tuple[bytes, list[Entry]]], list[tuple[bytes, bytes]]]:
     try:
         pairs = [(run.name(key), _after(word)) for key, word in asked]
-        found = run.calls.read_group(group, consumer, pairs, noack=noack,
-                                     claim_idle=None if claim is None else claim / 1000, **limits)
+        assert run.keys.batch is not None
+        found = read_group_streams(
+            run.keys.batch, group, consumer, pairs, limits["count"], 0, limits["total"], limits["max_bytes"], noack,
+            None if claim is None else claim / 1000, None, None, None, keeps_gone=True)
     except (CommandError, NoGroup, NoStream):
         for key, word in asked:  # of several errors the one that Redis finds first
             require_group(run, key, group, " in XREADGROUP with GROUP option")
@@ -350,7 +368,7 @@ def _xinfo_stream(run: Run, words: list[bytes]) -> object:
         if len(words) == 6:
             count = integer(words[5])
             count = 10 if count < 0 else count
-    found = stream.info(full=True, count=count) if full else stream.info()
+    found: StreamInfo | FullInfo = stream.full_info(count) if full else stream.info()
     figures = found.stream if isinstance(found, FullInfo) else found
     reply: dict[bytes, object] = {
         b"length": figures.length,

@@ -37,7 +37,7 @@ are problems.""",
 def _check(args: argparse.Namespace) -> int:
     with parts() as progress:
         report = check(args.store, progress)
-    output.answer(args.json, report.as_dict(), *_lines(report))
+    output.answer(args.json, report.to_dict(), *_lines(report))
     return DONE if report.ok else NO
 
 
@@ -86,7 +86,7 @@ old copies are left out, unless --doubtful is given.""",
 def _salvage(args: argparse.Namespace) -> int:
     with parts() as progress:
         report = salvage(args.store, args.destination, progress, doubtful=args.doubtful)
-    output.answer(args.json, report.as_dict(), *_salvaged(report))
+    output.answer(args.json, report.to_dict(), *_salvaged(report))
     return DONE if report.complete else NO
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from .... import output
-from ...arguments import OF_STORE, WRITING, command
+from ...arguments import OF_STORE, WRITING, command, flag
 from ...progress import steps
 from ...stores import writing
 
@@ -17,7 +17,7 @@ _COLUMNS = ("{task.description}", "DownloadColumn", "TransferSpeedColumn")
 
 
 @command(
-    "maintain", (*OF_STORE, *WRITING),
+    "maintain", (*OF_STORE, flag("--exact", "the entries themselves, not whole nodes only"), *WRITING),
     """Removes the oldest entries of each stream with a retention ('raxlog configure --retention'), in
 whole nodes, as appends to it do. Use it, from cron for example, for streams that get no appends. The
 file does not shrink: its space is reused, and 'raxlog compact' returns it.""",
@@ -25,7 +25,7 @@ file does not shrink: its space is reused, and 'raxlog compact' returns it.""",
 )
 def _maintain(args: argparse.Namespace) -> None:
     with writing(args) as store:
-        freed = store.maintain()
+        freed = store.maintain(exact=args.exact)
     output.answer(
         args.json, {"freed": [{"stream": name, "entries": many} for name, many in freed.items()]},
         *([f"{output.text(name)}: {output.many(many, 'entry')} freed" for name, many in freed.items()]

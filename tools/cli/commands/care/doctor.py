@@ -7,13 +7,12 @@ import os
 import re
 import resource
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import raxlog
 
-from .....storage import kernels
+from .....storage import clocks, kernels
 from .....storage.errors import RaxlogError
 from .....storage.files import directory
 from .....storage.versions import versions
@@ -132,11 +131,11 @@ def _flushes(path: Path) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryFile(dir=path) as file:
         os.pwrite(file.fileno(), bytes(4096), 0)
         os.fsync(file.fileno())
-        end = time.perf_counter() + _MEASURE
-        while (began := time.perf_counter()) < end or not times:
+        end = clocks.elapsed() + _MEASURE
+        while (began := clocks.elapsed()) < end or not times:
             os.pwrite(file.fileno(), bytes(4096), 0)
             os.fdatasync(file.fileno())
-            times.append(time.perf_counter() - began)
+            times.append(clocks.elapsed() - began)
     rate, slow = len(times) / sum(times), "each durable commit waits for one: use extend(), or more threads"
     fast = "no disk flushes so fast: a power cut may undo commits"
     yield _finding("flushes", f"{rate:,.0f} a second (4 KB; the slowest took {max(times) * 1e3:,.1f} ms)",
@@ -144,11 +143,11 @@ def _flushes(path: Path) -> Iterator[dict[str, str]]:
 
 
 def _trial(path: Path) -> Iterator[dict[str, str]]:
-    began = time.perf_counter()
+    began = clocks.elapsed()
     with (tempfile.TemporaryDirectory(dir=path, prefix="raxlog-doctor-") as folder,
           raxlog.open(Path(folder, "trial.rax")) as store):
         store.stream("trial").append({"a": "b"})
-    yield _finding("trial", f"a store made, appended to and removed in {(time.perf_counter() - began) * 1e3:,.0f} ms")
+    yield _finding("trial", f"a store made, appended to and removed in {(clocks.elapsed() - began) * 1e3:,.0f} ms")
 
 
 def _store(path: Path) -> Iterator[dict[str, str]]:

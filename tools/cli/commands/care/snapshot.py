@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 
 from .....recovery.snapshot.manifest import Manifest
 from .....recovery.snapshot.restore import restore, verify
+from .....storage import clocks
 from .....storage.errors import ReadOnlyStore
 from .....store import Store
 from .... import output
@@ -40,7 +40,7 @@ With shards, DEST may be any URL that fsspec supports.""",
     "raxlog snapshot events.rax s3://bucket/events --shards 16",
 )
 def _snapshot(args: argparse.Namespace) -> None:
-    began = time.perf_counter()
+    began = clocks.elapsed()
     with _opened(args.store) as store, steps(Path(args.destination).name, _STEPS, *_COLUMNS) as progress:
         made = store.snapshot(
             args.destination, incremental_to=args.incremental_to, shards=args.shards, shard_bytes=args.shard_bytes,
@@ -69,7 +69,7 @@ full one.""",
     "raxlog restore backups/tuesday events.rax",
 )
 def _restore(args: argparse.Namespace) -> None:
-    began = time.perf_counter()
+    began = clocks.elapsed()
     with steps(Path(args.destination).name, _STEPS, *_COLUMNS) as progress:
         made = restore(args.snapshot, args.destination, progress=progress)
     _answer(args, made, began, f"store at {args.destination}")
@@ -95,7 +95,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _answer(args: argparse.Namespace, made: Manifest, began: float, what: str, more: str = "") -> None:
-    took = time.perf_counter() - began
+    took = clocks.elapsed() - began
     streams = [
         {"name": stream.name, "length": stream.length, "nodes": stream.nodes, "first": stream.first,
          "last": stream.last, "groups": len(stream.groups)}

@@ -19,12 +19,12 @@ import argparse
 import contextlib
 import random
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .....storage import kernels
+from .....storage import clocks, kernels
+from .....storage.engine.open_options import BYTES
 from .....storage.files import directory
 from .....store import Store
 from .... import output
@@ -73,7 +73,7 @@ def _run(args: argparse.Namespace) -> int:
             done = _import(path, found.events)
             done |= kill_rounds(path, found.events, args.rounds, chance, say)
             done |= _open(path)
-            with Store.open(path, readonly=True) as store:
+            with Store.open(path, readonly=True, encoding=BYTES) as store:
                 done |= _scan(store, found.events) | _probe(store, found.events, chance)
             figures |= done | {"ok": True}
         except Mismatch as lost:
@@ -83,12 +83,12 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _import(path: Path, events: list[Pairs]) -> Figures:
-    with Store.open(path) as store:
+    with Store.open(path, encoding=BYTES) as store:
         stream = store.stream(SOURCE)
-        began = time.perf_counter()
+        began = clocks.elapsed()
         for at in range(0, len(events), _BATCH):
             stream.extend(events[at : at + _BATCH])
-        took = time.perf_counter() - began
+        took = clocks.elapsed() - began
     size = (directory.generation(path) / "data.mdb").stat().st_size
     text = sum(len(name) + len(value) for event in events for name, value in event)
     return {
@@ -103,20 +103,20 @@ def _open(path: Path) -> Figures:
     """The time of an opening, and of the first range after it: medians of several."""
     opens, ranges = [], []
     for _ in range(5):
-        began = time.perf_counter()
-        with Store.open(path, readonly=True) as store:
-            opens.append(time.perf_counter() - began)
+        began = clocks.elapsed()
+        with Store.open(path, readonly=True, encoding=BYTES) as store:
+            opens.append(clocks.elapsed() - began)
             list(store.stream(SOURCE).range(count=_RANGE))
-            ranges.append(time.perf_counter() - began - opens[-1])
+            ranges.append(clocks.elapsed() - began - opens[-1])
     return {"open_seconds": sorted(opens)[2], "first_range_seconds": sorted(ranges)[2]}
 
 
 def _scan(store: Store, events: list[Pairs]) -> Figures:
     """All of the imported stream: once against the clock, once against the input."""
     stream = store.stream(SOURCE)
-    began = time.perf_counter()
+    began = clocks.elapsed()
     scanned = sum(1 for entry in stream.range() if entry.fields)
-    took = time.perf_counter() - began
+    took = clocks.elapsed() - began
     if scanned != len(events) or len(stream) != scanned:
         raise Mismatch(f"{len(events)} entries were imported, {scanned} are there")
     for entry, event in zip(stream.range(), events, strict=True):
@@ -133,9 +133,9 @@ def _probe(store: Store, events: list[Pairs], chance: random.Random) -> Figures:
     spent = dict.fromkeys(("range", "get", "count", "rank", "select"), 0.0)
 
     def timed(name: str, answer: Any) -> Any:
-        began = time.perf_counter()
+        began = clocks.elapsed()
         given = answer()
-        spent[name] += time.perf_counter() - began
+        spent[name] += clocks.elapsed() - began
         return given
 
     for k in places:

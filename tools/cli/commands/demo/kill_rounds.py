@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import random
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .....recovery.crashtest.run.child import Ack, Runner
+from .....storage import clocks
+from .....storage.engine.open_options import BYTES
 from .....store import Store
 from .....stream.node.stream_id import StreamID
 from ...status import STORE, CommandError
@@ -44,9 +45,9 @@ def kill_rounds(path: Path, events: list[Pairs], rounds: int, chance: random.Ran
     for number in range(1, rounds + 1):
         delay = chance.uniform(0.1, 0.6)
         acked, took = _write_until_killed(path, len(known), delay)
-        began = time.perf_counter()
-        store = Store.open(path)
-        opened = time.perf_counter() - began
+        began = clocks.elapsed()
+        store = Store.open(path, encoding=BYTES)
+        opened = clocks.elapsed() - began
         with store:
             extra = check_round(store, events, known, acked)
         known += [*acked, *extra]
@@ -68,7 +69,7 @@ def kill_rounds(path: Path, events: list[Pairs], rounds: int, chance: random.Ran
 
 def _write(first: int, path: Path, ack: Ack) -> None:
     """Append the entries of SOURCE, from the one numbered ``first``, to TARGET for ever."""
-    with Store.open(path) as store:
+    with Store.open(path, encoding=BYTES) as store:
         source, target = store.stream(SOURCE), store.stream(TARGET)
         length = len(source)
         number = first
@@ -84,15 +85,15 @@ def _write_until_killed(path: Path, first: int, delay: float) -> tuple[list[Stre
         acks = Path(scratch, "acks")
         writer = Runner(partial(_write, first), path, Path(scratch), acks=acks)
         try:
-            deadline = time.monotonic() + _START_LIMIT
-            while not (acks.exists() and acks.stat().st_size) and time.monotonic() < deadline:
+            deadline = clocks.elapsed() + _START_LIMIT
+            while not (acks.exists() and acks.stat().st_size) and clocks.elapsed() < deadline:
                 if writer.wait(0.001):
                     break
-            began = time.perf_counter()
+            began = clocks.elapsed()
             writer.wait(delay)
         finally:
             run = writer.end()
-        took = time.perf_counter() - began
+        took = clocks.elapsed() - began
     if run.status is not None:
         raise CommandError(f"the demo's writer ended by itself: {run.error.strip()[-300:] or run.ending()}", STORE)
     if not run.acks:

@@ -31,6 +31,7 @@ from ...arguments import (
     one_of,
     parsed_columns,
     positive,
+    seconds,
     stream_name,
     time_as_id,
     whole,
@@ -199,8 +200,9 @@ def _retention(typed: str) -> Retention:
             known = ", ".join(Retention._fields)
             raise CommandError(f"--retention: there is no rule {name!r}; there are {known}", USAGE)
         try:
-            rules[name] = json.loads(value or "true")
-        except ValueError:
+            is_time = name in ("max_age", "idle_group") and value[-1:].isalpha()
+            rules[name] = json.loads(f"{seconds(value):.15g}" if is_time else value or "true")
+        except (ValueError, argparse.ArgumentTypeError):
             raise CommandError(f"--retention: {word!r} needs a number after '='", USAGE) from None
     parsed_retention(Retention(**rules))
     return Retention(**rules)
@@ -238,7 +240,8 @@ def _configure(args: argparse.Namespace) -> None:
     if not given:
         options = ", ".join("--" + name.replace("_", "-") for name in _SETTINGS)
         raise CommandError(f"nothing to change: give one of {options}", USAGE)
-    with stream_of(args, writing) as stream:
+    with writing(args) as store:
+        stream = existing(store, args.stream)
         changed = stream.configure(**given)
     if args.retention is not None:
         given["retention"] = args.retention.rules()

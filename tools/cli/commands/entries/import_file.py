@@ -19,13 +19,13 @@ import signal
 import stat
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from types import FrameType
 from typing import Any, cast
 
+from .....storage import clocks
 from .....storage.errors import InvalidFields, InvalidStreamID, RaxlogError
 from .....stream.node.entry import Flattened, flatten
 from .....stream.node.stream_id import MAX64, StreamID, parse_new_id
@@ -216,7 +216,7 @@ def _run(args: argparse.Namespace) -> int:
         file = _awaited(source)
         kind = args.format or input_formats.guess(args.file, file)
         shown = "standard input" if args.file == "-" else args.file
-        lines = input_formats.Lines(file)
+        lines = input_formats.Lines(file, shown, args.format is not None)
         found = input_formats.records(
             kind, lines, field=args.field, delimiter=delimiter, start=args.from_line, id_field=args.id_field
         )
@@ -224,7 +224,7 @@ def _run(args: argparse.Namespace) -> int:
         if isinstance(first, Bad) and not args.skip_bad:  # before a store is created
             raise CommandError(f"{shown}:{first.line}: {first.what}; nothing has been imported", USAGE)
         work = Import(shown, args.skip_bad, args.from_line)
-        began = time.perf_counter()
+        began = clocks.elapsed()
         trouble: CommandError | None = None
         with writing(args, create=True) as store, progress(shown, _size(file)) as report:
             try:
@@ -232,7 +232,7 @@ def _run(args: argparse.Namespace) -> int:
                 work.run(store.stream(args.stream), records, lines, args.batch, report)
             except (CommandError, RaxlogError, KeyboardInterrupt, OSError) as error:
                 trouble = _failure(error, work)
-        _summary(args, work, kind, time.perf_counter() - began, trouble)
+        _summary(args, work, kind, clocks.elapsed() - began, trouble)
     if trouble is not None:
         raise trouble
     return NO if work.skipped and not work.imported else DONE

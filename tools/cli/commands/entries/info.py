@@ -19,6 +19,7 @@ from .....storage.lifecycle.compaction import size_of_copy
 from .....store import Store
 from .....stream.entries.header import shown
 from .....stream.info import COUNT, PendingDetail, draw_rax, header_of, stored_node
+from .....stream.node.arguments import name_bytes
 from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, make_id, parse_id
 from .....stream.stream import Stream
@@ -129,7 +130,7 @@ def _row(store: Store, name: str | bytes) -> dict[str, Any]:
 
 
 def _figures(stream: Stream, rax: bool, as_json: bool) -> None:
-    figures, groups = stream.info().as_dict(), stream.groups()
+    figures, groups = stream.info().to_dict(), stream.groups()
     document = figures | {"groups": list(map(group_json, groups))}
     if rax:
         drawing = draw_rax(stream).rstrip("\n")
@@ -155,11 +156,11 @@ def _said(value: Any) -> str:
 
 
 def _full(stream: Stream, count: int, as_json: bool) -> None:
-    info = stream.info(full=True, count=count)
+    info = stream.full_info(count)
     if as_json:
-        output.print_json(info.as_dict())
+        output.print_json(info.to_dict())
         return
-    figures = info.stream.as_dict()
+    figures = info.stream.to_dict()
     del figures["first-entry"], figures["last-entry"]
     output.print_text(*_listed(figures))
     output.print_text(f"\nentries: {_of(len(info.entries), info.stream.length)}")
@@ -204,5 +205,5 @@ def _node(stream: Stream, sid: StreamID, as_json: bool) -> None:
     stored = stored_node(stream, sid)
     if stored is None:
         raise CommandError(f"no node of stream {shown(stream.name)} begins at {sid} or before", NO)
-    drawn = DrawnNode(stream.name, *stored)
-    output.answer(as_json, drawn.as_dict(), drawn.text())
+    drawn = DrawnNode(name_bytes(stream.name), *stored)
+    output.answer(as_json, drawn.to_dict(), drawn.text())

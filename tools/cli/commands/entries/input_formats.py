@@ -18,7 +18,9 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
+
+from ...status import USAGE, CommandError
 
 FORMATS = ("ndjson", "csv", "lines", "entries")
 _BY_SUFFIX = {
@@ -27,6 +29,17 @@ _BY_SUFFIX = {
 }  # fmt: skip
 _PEEK = 64 << 10
 _BOM = b"\xef\xbb\xbf"
+_RECODE, _TABLE = "iconv -t UTF-8", "write it as CSV or NDJSON first"
+_BINARY = (  # how a file begins, what it is, what makes text of it
+    (b"\xff\xfe\0\0", "UTF-32", _RECODE), (b"\0\0\xfe\xff", "UTF-32", _RECODE), (b"\xff\xfe", "UTF-16", _RECODE),
+    (b"\xfe\xff", "UTF-16", _RECODE), (b"\x1f\x8b", "gzip", "gzip -dc"), (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
+    *((b"BZh%d1AY&SY" % n, "bzip2", "bzip2 -dc") for n in range(1, 10)), (b"\xfd7zXZ\0", "xz", "xz -dc"),
+    (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"), (b"PK\3\4", "a zip archive", "unzip -p"),
+    (b"PAR1\x15", "Parquet", _TABLE), (b"ARROW1\0\0", "Arrow", _TABLE), (b"\xff\xff\xff\xff", "Arrow", _TABLE),
+    (b"FEA1", "Feather", _TABLE), (b"ORC\x0a", "ORC", _TABLE), (b"Obj\1", "Avro", _TABLE),
+    (b"SQLite format 3\0", "a SQLite database", "sqlite3 -csv -header"),
+    (b"REDIS0", "a dump of Redis", "give it with --rdb"), (b"%PDF-", "PDF", "write its text into a file first"),
+)  # fmt: skip
 
 Pairs = list[tuple[Any, Any]]
 
@@ -47,20 +60,32 @@ class Bad(NamedTuple):
 
 
 class Lines:
-    """The lines of a binary file, counted: ``number`` and ``bytes`` are those given out so far."""
+    """The lines of a file of text, counted: ``number`` and ``bytes`` are those given out so far.
 
-    def __init__(self, file: BinaryIO) -> None:
+    CommandError at the first where the file is no text: it begins like one of a known kind or, unless the format
+    ``is_given``, what it begins with has a zero byte.
+    """
+
+    def __init__(self, file: io.BufferedReader, name: str = "the input", is_given: bool = False) -> None:
         self._file = file
+        self._name = name
+        self._is_given = is_given
         self.number = 0
         self.bytes = 0
 
     def __iter__(self) -> Iterator[bytes]:
+        self._require_text(self._file.peek(_PEEK)[:_PEEK])
         for line in self._file:
             self.number += 1
             self.bytes += len(line)
-            if self.number == 1 and line.startswith(_BOM):
-                line = line[len(_BOM) :]
-            yield line
+            yield line.removeprefix(_BOM) if self.number == 1 else line
+
+    def _require_text(self, begin: bytes) -> None:
+        kind, remedy = next((found for start, *found in _BINARY if begin.startswith(start)), ("", ""))
+        if not kind and b"\0" in begin and not self._is_given:
+            kind, remedy = "binary", "give --format if its lines are entries all the same"
+        if kind:
+            raise CommandError(f"{self._name} is {kind}, not text: {remedy}; nothing has been imported", USAGE)
 
 
 def guess(name: str, file: io.BufferedReader) -> str:

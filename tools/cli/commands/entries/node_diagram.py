@@ -77,7 +77,7 @@ class DrawnNode:
             raw = self.listpack[offsets[start] : offsets[at]]
             self.rows.append(_StoredEntry(offsets[start], raw, StreamID(ms, seq), flags, pairs))
 
-    def as_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """The node for JSON, its bytes in hexadecimal."""
         return {
             "stream": self.stream,

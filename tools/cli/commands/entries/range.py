@@ -41,7 +41,7 @@ or is not UTF-8. If a codec has encoded an entry, its decoded fields are printed
 def _range(args: argparse.Namespace) -> int:
     status = NO
     with stream_of(args) as stream:
-        for entry in stream.range(args.start, args.end, args.count, args.reverse):
+        for entry in stream.range(args.start, args.end, args.count, reverse=args.reverse):
             output.print_entry(entry, args.json, args.raw, args.time)
             status = DONE
     return status

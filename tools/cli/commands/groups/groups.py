@@ -65,7 +65,7 @@ def groups_table(groups: Sequence[GroupInfo], time: bool = False) -> list[str]:
 
 def group_json(group: GroupInfo) -> dict[str, Any]:
     """A group under the names XINFO GROUPS uses."""
-    return {name.replace("_", "-"): value for name, value in group._asdict().items()}
+    return {name.replace("_", "-"): value for name, value in group.to_dict().items()}
 
 
 @command(
@@ -78,6 +78,24 @@ def _lag(args: argparse.Namespace) -> None:
     with group_of(args) as group:
         lag = group.lag
     output.answer(args.json, {"lag": lag}, lag)
+
+
+@command(
+    "job", (*OF_GROUP, argument("id", metavar="ID", read=parse_id, help="the entry's ID")),
+    """Prints what has become of an entry: queued, running (and with which consumer), retry (and when),
+done (and with what result, if one is kept), dead (and why), gone, or unknown. Exit status 1 if it is
+gone or unknown.""",
+    "raxlog job app.rax jobs workers 1526919030474-55",
+)
+def _job(args: argparse.Namespace) -> int:
+    with group_of(args) as group:
+        job = group.job(args.id)
+    result = None if job.result is None else job.result.value if job.status == "done" else job.result.error
+    figures = {"consumer": job.consumer and output.text(job.consumer), "since": job.since, "due": job.due,
+               "deliveries": job.deliveries or None, "reason": job.reason, "result": result}
+    about = ", ".join(f"{name} {value}" for name, value in figures.items() if value is not None)
+    output.answer(args.json, job.to_dict(), f"{job.status}{about and ': '}{about}")
+    return NO if job.status in ("gone", "unknown") else 0
 
 
 def _place(text: str, *ends: str) -> str:
@@ -95,8 +113,8 @@ def _place(text: str, *ends: str) -> str:
 @command(
     "create-group",
     (*OF_GROUP,
-     argument("--start", default="$", metavar="ID", read=lambda text: _place(text, "$"),
-              help="deliver what follows this ID, or time: $ for new entries only (default), 0 for all"),
+     argument("--start", default="0", metavar="ID", read=lambda text: _place(text, "$"),
+              help="deliver what follows this ID, or time: 0 for all entries (default), $ for new ones only"),
      flag("--create-stream", "create the stream, and the store, if missing"),
      flag("--exist-ok", "leave a group of that name as it is"),
      argument("--subject", action="append", metavar="PATTERN",
@@ -104,7 +122,7 @@ def _place(text: str, *ends: str) -> str:
     """Every entry after --start is delivered to the group once, to whichever consumer reads first.
 Exit status 1 if the group exists (unless --exist-ok), or the stream does not (unless
 --create-stream).""",
-    "raxlog create-group events.rax orders billing --start 0",
+    "raxlog create-group events.rax orders billing --start '$'",
     "raxlog create-group events.rax orders billing --create-stream --exist-ok",
 )
 def _create_group(args: argparse.Namespace) -> None:
@@ -190,7 +208,7 @@ def _consumers(args: argparse.Namespace) -> None:
              output.duration(consumer.inactive)) for consumer in consumers]
     output.answer(
         args.json,
-        {"stream": group.stream, "group": group.name, "consumers": [consumer._asdict() for consumer in consumers]},
+        {"stream": group.stream, "group": group.name, "consumers": [consumer.to_dict() for consumer in consumers]},
         *output.table(rows, (1, 2, 3), ("consumer", "pending", "idle (s)", "inactive (s)")),
     )
     if not rows:

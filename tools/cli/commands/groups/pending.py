@@ -8,7 +8,7 @@ pending with a ──claim, autoclaim──> pending with b
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .....stream.group.info import Pending, PendingSummary
 from .....stream.node.entry import Entry
@@ -35,7 +35,9 @@ from ...arguments import (
 from ...status import DONE, NO
 from ...stores import group_of, writing
 
-_DELIVERY = (argument("--retrycount", type=whole, metavar="N", help="set the delivery count to N"),
+Claimed = tuple[StreamID, Sequence[Entry | StreamID], list[StreamID]]  # by an autoclaim
+
+_DELIVERY = (argument("--deliveries", type=whole, metavar="N", help="set the delivery count to N"),
              flag("--force", "also entries that are not pending, which become pending"))
 
 
@@ -63,7 +65,7 @@ def _pending(args: argparse.Namespace) -> int:
         if not args.list and all(given is None for given in filters):
             _print_summary(group.pending(), args.json, args.time)
             return DONE
-        rows = group.pending(start, args.end, args.count, args.consumer, args.min_idle)
+        rows = group.pending_entries(start, args.end, args.count, consumer=args.consumer, min_idle=args.min_idle)
     _print_list(rows, args.json, args.time)
     return DONE if rows else NO
 
@@ -77,7 +79,7 @@ def _print_summary(summary: PendingSummary, as_json: bool, time: bool) -> None:
     if held < summary.total:
         rows.append(("(released)", f"{summary.total - held:,}"))
     output.answer(
-        as_json, summary._asdict() | {"consumers": consumers},
+        as_json, summary.to_dict() | {"consumers": consumers},
         f"{output.many(summary.total, 'pending entry')}{between}", *output.table(rows, (1,), ("consumer", "pending")),
     )
 
@@ -85,7 +87,7 @@ def _print_summary(summary: PendingSummary, as_json: bool, time: bool) -> None:
 def _print_list(rows: Sequence[Pending], as_json: bool, time: bool) -> None:
     if as_json:
         for row in rows:
-            output.print_json(output.timed(row._asdict(), row.id, time))
+            output.print_json(output.timed(row.to_dict(), row.id, time))
         return
     cells = [(str(row.id), *([output.time_of(row.id)] if time else []),
               "(released)" if row.consumer is None else output.text(row.consumer),
@@ -114,9 +116,10 @@ was delivered more recently stays with its consumer. Exit status 1 if none was c
 )
 def _claim(args: argparse.Namespace) -> int:
     with group_of(args, writing) as group:
-        claimed = group.claim(
+        claim: Callable[..., Sequence[Entry | StreamID]] = group.claim_ids if args.justid else group.claim
+        claimed = claim(
             args.consumer, *args.ids, min_idle=args.min_idle, idle=args.idle, time=args.time,
-            retrycount=args.retrycount, force=args.force, justid=args.justid, lastid=args.lastid
+            deliveries=args.deliveries, force=args.force, lastid=args.lastid
         )
     for entry in claimed:
         output.answer(args.json, _claimed_json(entry), _claimed_text(entry))
@@ -145,7 +148,8 @@ been deleted are removed. With --json prints one document: {"cursor": ID or null
 )
 def _autoclaim(args: argparse.Namespace) -> int:
     with group_of(args, writing) as group:
-        cursor, claimed, deleted = group.autoclaim(args.consumer, args.min_idle, args.start, args.count, args.justid)
+        claim: Callable[..., Claimed] = group.autoclaim_ids if args.justid else group.autoclaim
+        cursor, claimed, deleted = claim(args.consumer, args.min_idle, args.start, args.count)
     more = cursor != StreamID.MIN
     gone_too = f", {len(deleted):,} found deleted and removed" if deleted else ""
     then = f"go on with --start {cursor}" if more else "that was the end"
@@ -172,6 +176,6 @@ if none was.""",
 )
 def _nack(args: argparse.Namespace) -> int:
     with group_of(args, writing) as group:
-        released = group.nack(*args.ids, mode=args.mode, delay=args.delay, retrycount=args.retrycount, force=args.force)
+        released = group.nack(*args.ids, mode=args.mode, delay=args.delay, deliveries=args.deliveries, force=args.force)
     output.answer(args.json, {"released": released}, f"{output.many(released, 'entry')} released")
     return DONE if released else NO

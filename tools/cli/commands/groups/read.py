@@ -32,6 +32,7 @@ from ...arguments import (
     consumer_name,
     flag,
     group_name,
+    patience,
     positive,
     seconds,
     stream_name,
@@ -55,8 +56,8 @@ def _ids(text: str) -> list[StreamID]:
               help="with --group a stream's name; without, STREAM=ID: entries after that ID, $ for new ones "
               "only, + for the last one"),
      argument("--count", type=positive, metavar="N", help="at most N entries of each stream"),
-     argument("--block", type=seconds, metavar="SECONDS",
-              help="wait this long for the first entry; 0: no limit (default: do not wait)"),
+     argument("--timeout", type=patience, default=0, metavar="SECONDS",
+              help="wait this long for the first entry; none: for ever (default: 0, do not wait)"),
      RAW,
      titled("in a consumer group",
             argument("--group", metavar="GROUP", read=group_name, help="read as a consumer of this group"),
@@ -75,9 +76,9 @@ Each line is an entry as 'raxlog range' prints it, preceded by its stream if sev
 entry that was deleted while pending is printed as its ID alone. With --json a line is
 {"stream": …, "id": …, "fields": …}, in a group with "deliveries" and, if it was claimed, "idle"
 (seconds). Exit status 1 if there was nothing to read.""",
-    "raxlog read events.rax orders --group billing --consumer worker-1 --count 10 --block 5",
+    "raxlog read events.rax orders --group billing --consumer worker-1 --count 10 --timeout 5",
     "raxlog read events.rax orders --group billing --consumer worker-1 --ack 5-0,6-0 --claim-idle 60",
-    "raxlog read events.rax 'orders=$' 'mail=1526919030474-55' --block 0",
+    "raxlog read events.rax 'orders=$' 'mail=1526919030474-55' --timeout none",
 )
 def _read(args: argparse.Namespace) -> int:
     found = _delivered(args) if args.group is not None else _after_ids(args)
@@ -99,8 +100,8 @@ def _delivered(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
         raise CommandError("--group needs --consumer: the consumer that reads", USAGE)
     if args.after is not None and not args.history:
         raise CommandError("--after pages through a consumer's --history; new entries come in their order", USAGE)
-    if args.history and (args.noack or args.block is not None or args.claim_idle is not None):
-        raise CommandError("--history reads pending entries; --block, --claim-idle and --noack are for new ones", USAGE)
+    if args.history and (args.noack or args.timeout != 0 or args.claim_idle is not None):
+        raise CommandError("--history reads pending entries; --timeout, --claim-idle, --noack are for new ones", USAGE)
     if args.ack and len(args.streams) > 1:
         raise CommandError("--ack is for one stream: with several an ID is ambiguous", USAGE)
     after = (args.after or StreamID.MIN) if args.history else ">"
@@ -108,7 +109,7 @@ def _delivered(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
     with writing(args) as store:
         ack = {name: args.ack for name in streams if args.ack}
         return store.read_group(
-            args.group, args.consumer, streams, count=args.count, block=args.block, noack=args.noack,
+            args.group, args.consumer, streams, count=args.count, timeout=args.timeout, noack=args.noack,
             claim_idle=args.claim_idle, ack=ack
         )
 
@@ -124,10 +125,10 @@ def _after_ids(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
     given = (typed.rpartition("=") for typed in args.streams)
     streams = _once((name, after if after in ("$", "+") else bound(parse_id)(after)) for name, _, after in given)
     with reading(args) as store:
-        if args.block is None:
+        if args.timeout == 0:
             for name in streams:
                 existing(store, name)
-        return store.read(streams, count=args.count, block=args.block)
+        return store.read(streams, count=args.count, timeout=args.timeout)
 
 
 def _once(streams: Iterable[tuple[str, Any]]) -> dict[bytes, Any]:

@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -36,7 +37,7 @@ from ...stores import group_of, writing
      flag("--transaction", "also pass the function a transaction, which acknowledges the entry"),
      argument("--lease", type=seconds, default=30.0, metavar="SECONDS",
               help="how long after a worker's death others take over its entries (default: 30)"),
-     argument("--attempts", type=positive, default=20, metavar="N", help="maximum number of deliveries (default: 20)"),
+     argument("--max-deliveries", type=positive, default=20, metavar="N", help="deliveries at most (default: 20)"),
      argument("--retry", metavar="SECONDS,…",
               help="delays after the first failure, the second … (default: 1 s, doubled each time, up to an hour)"),
      argument("--timeout", type=seconds, metavar="SECONDS", help="how long a handler may take (default: for ever)"),
@@ -47,7 +48,7 @@ from ...stores import group_of, writing
      argument("--name", metavar="NAME", read=consumer_name, help="the consumer's name (default: generated)"), *WRITING),
     """Calls (or awaits) the function with each entry of the group, until SIGTERM or Ctrl-C. Any number of
 workers can run at the same time. An entry is acknowledged when the function returns. If it raises
-an exception, the entry is delivered again after a delay; after --attempts deliveries it goes to the
+an exception, the entry is delivered again after a delay; after --max-deliveries of them it goes to the
 dead letters ('raxlog dlq'). MODULE is also looked for in the current folder.""",
     "raxlog worker shop:send_mail events.rax orders mail --processes 4 --timeout 60",
 )
@@ -59,11 +60,11 @@ def _worker(args: argparse.Namespace) -> int:
 
         handler = Awaited(handler, args.transaction)
     retry = None if args.retry is None else [_delay(text) for text in args.retry.split(",")]
-    with group_of(args, writing) as group:
+    with group_of(args, partial(writing, in_bytes=False)) as group:
         group.info()  # raises where there is no such group
         worker = group.worker(
             handler, name=args.name, threads=args.threads, processes=args.processes, transaction=args.transaction,
-            lease=args.lease, attempts=args.attempts, retry=retry, timeout=args.timeout, drain=args.drain,
+            lease=args.lease, max_deliveries=args.max_deliveries, retry=retry, timeout=args.timeout, drain=args.drain,
             result_ttl=args.result_ttl,
         )
         worker.run(burst=args.burst)
@@ -143,4 +144,4 @@ def _dlq(args: argparse.Namespace) -> int:
 
 
 def _document(letter: DeadLetter) -> dict[str, Any]:
-    return letter._asdict() | {"entry": letter.origin, "fields": fields_form(letter.entry.pairs)}
+    return letter.to_dict() | {"entry": letter.origin, "fields": fields_form(letter.entry.pairs)}

@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .....storage import clocks
 from .....stream.columns.arrow import MODES, PERMISSIVE, Projection, Tally, load, projection, reader
 from .....stream.columns.projection import default_columns
 from .....stream.node.stream_id import StreamID
@@ -76,13 +76,17 @@ def _run(args: argparse.Namespace) -> int:
         return redis_keys.export_keys(args)
     if args.file is None:
         raise CommandError("the following arguments are required: STREAM, FILE (see 'raxlog export --help')", USAGE)
-    path = Path(args.file)
+    path = Path(os.path.realpath(args.file))  # what a link names is replaced, not the link
     kind = args.format or _guessed(path)
     schema = None if args.columns is None else parsed_columns(args.columns)
+    if args.file == "-" or (os.path.lexists(path) and not path.is_file()):
+        raise CommandError(f"{args.file} is no regular file; a file is wanted, then complete or not there", USAGE)
+    if path.is_relative_to(os.path.realpath(args.store)):
+        raise CommandError(f"{path} is in the store's folder, where only the store's files are; name another", USAGE)
     if path.exists() and not args.force:
         raise CommandError(f"{path} is there already; --force replaces it", USAGE)
     tally, name = Tally(), os.fsdecode(args.stream)
-    began = time.perf_counter()
+    began = clocks.elapsed()
     with stream_of(args) as stream:
         schema = default_columns(stream.schema) if schema is None else schema
         columns = projection(schema, id_column=args.id, timestamp_column=args.timestamp)
@@ -103,7 +107,7 @@ def _run(args: argparse.Namespace) -> int:
             with opened(args.store) as source:
                 about = {"raxlog.stream": output.text(args.stream), "raxlog.store": source.env.record.uuid.hex()}
             _write(kind, part, columns, batches, args.compression, end, about, tally, report)
-    _summary(args, path, kind, tally, time.perf_counter() - began)
+    _summary(args, path, kind, tally, clocks.elapsed() - began)
     return DONE if tally.rows else NO
 
 
@@ -127,7 +131,8 @@ def _whole(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise CommandError(f"{path} cannot be written: {error.strerror or error}", USAGE) from None
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink()
 
 
 def _write(kind: str, part: Path, columns: Projection, batches: Any, compression: str, end: StreamID,

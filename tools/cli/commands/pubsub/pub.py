@@ -129,7 +129,7 @@ def _subscribed(store: Store, args: argparse.Namespace, names: list[bytes]
     durable: bytes | None = args.durable
     if durable is None:
         return store.subscribe(names[0], queue=args.queue)
-    return store.subscribe(names[0], queue=args.queue, durable=durable)
+    return store.subscribe_durable(names[0], durable, queue=args.queue)
 
 
 def _print(message: ChannelMessage | Message, as_json: bool) -> None:

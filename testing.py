@@ -1,0 +1,76 @@
+"""raxlog.testing: a store in memory, a clock that tests move, and handlers run inline.
+
+    pytest_plugins = ["raxlog.testing"]             in conftest.py: raxlog_store, raxlog_async_store, raxlog_clock
+
+It is no entry point of pytest: that would load raxlog in every run on a machine that has it. See docs/howto/testing.md.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .storage.clocks import Clock
+from .store import Store
+
+if TYPE_CHECKING:
+    from .tools.aio.handles import AsyncStore
+
+__all__ = ["Clock", "clock", "run", "store"]
+
+T = TypeVar("T")
+clock = Clock
+_MEMORY, _ROOM = "/dev/shm", 64 << 20  # a file system in memory, and the bytes that must be free there
+
+
+@contextmanager
+def store(**options: Any) -> Iterator[Store]:
+    """A new store for one test, in memory where there is room, and removed with the block. Options of raxlog.open()."""
+    place = None
+    with suppress(OSError):
+        room = os.statvfs(_MEMORY)
+        place = _MEMORY if os.access(_MEMORY, os.W_OK) and room.f_bavail * room.f_frsize >= _ROOM else None
+    with (tempfile.TemporaryDirectory(prefix="raxlog-", dir=place, ignore_cleanup_errors=True) as folder,
+          Store.open(os.path.join(folder, "test.rax"), **options) as opened):
+        yield opened
+
+
+def run(handler: Callable[..., T], fields: Any, /, *arguments: Any, deliveries: int = 1, **options: Any) -> T:
+    """Call a worker's handler with an entry, as a worker does; its value, or what it raises. Nothing is retried.
+
+    ``fields`` are as for append(), ``options`` those of Store.stream(), such as ``codec`` and ``type``. ``arguments``
+    is what the handler takes behind the entry: the transaction of ``worker(transaction=True)``. ``deliveries`` is 1 at
+    the first attempt. Of an ``async`` handler it returns the coroutine, to be awaited.
+    """
+    with store() as opened:
+        stream = opened.stream("jobs", **options)
+        stream.append(fields)
+        [entry] = stream.create_group("workers", start="0").read("worker")
+    entry.deliveries = deliveries
+    return handler(entry, *arguments)
+
+
+with suppress(ImportError):  # without pytest all but the fixtures is there
+    import pytest
+
+    @pytest.fixture
+    def raxlog_store() -> Iterator[Store]:
+        """A new, empty store."""
+        with store() as opened:
+            yield opened
+
+    @pytest.fixture
+    def raxlog_clock() -> Iterator[Clock]:
+        """A clock that the test moves."""
+        with clock() as held:
+            yield held
+
+    @pytest.fixture
+    def raxlog_async_store(raxlog_store: Store) -> AsyncStore:
+        """The same store for asyncio, which the test opens: ``async with raxlog_async_store as store:``."""
+        from .tools.aio.handles import open as open_async  # noqa: PLC0415 - only tests of asyncio load it
+
+        return open_async(raxlog_store.path)
