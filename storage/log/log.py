@@ -69,13 +69,13 @@ if TYPE_CHECKING:
 
 SOURCE_HASH = ""
 
-END, APPLIED, FLUSHED, LARGE, AGED, GIVEN, OWNER, JOINS, KEPT = 0, 1, 2, 3, 4, 5, 6, 9, 10  # OWNER: two words
+END, APPLIED, FLUSHED, LARGE, AGED, GIVEN, OWNER, KEPT = 0, 1, 2, 3, 4, 5, 6, 9  # OWNER: two words
 HEAD = 28
 DELTA_HEAD = 48
 CHUNK = 256
 MOST_KEY = 511  # LMDB's
 FLUSH_PERIOD = 0.1  # seconds
-PATIENCE = 30.0  # seconds to wait for another process' entering; for its checkpoint: as a write does for its lock
+PATIENCE = 30.0  # seconds to wait for another process' checkpoint: as a write does for its lock
 MOMENT = 0.1  # … for a writer, where a record is behind the end
 MOST_TRIES = 20
 MOST_MEMORY = 16 << 20  # bytes of an overlay, at which a checkpoint is due; at four times that a commit waits for it
@@ -274,23 +274,15 @@ class Log:
 
     def join(self) -> None:
         """Enter. Where no other process is inside, the end is that of the valid chain, whatever the file says."""
-        deadline = clocks.elapsed() + PATIENCE
-        while self.state is not None:
-            try:
-                ofd_lock.take(self.state, log_file.INSIDE, 1)
-                break
-            except BlockingIOError:
-                with contextlib.suppress(BlockingIOError):
-                    ofd_lock.take(self.state, log_file.INSIDE, 1, shared=True)
-                    self.take_orphan()
-                    return
-            if clocks.elapsed() > deadline:
-                raise LockTimeout(
-                    f"waited {PATIENCE:g} s for process {self.words[JOINS]}, which opens {self.path.parent.parent}: "
-                    "let it go on if it has been stopped, or end it"
-                )
-            clocks.sleep(0.001)
-        self.words[JOINS] = os.getpid()
+        if self.state is not None:
+            # One enters at a time. Else one that finds another at this could come in beside it, just as that is killed:
+            # each would take the words for those of a process before, and nothing would have written them.
+            ofd_lock.enter(self.state, self.path.parent.parent)
+            if not ofd_lock.is_free(self.state, log_file.INSIDE, 1):
+                ofd_lock.take(self.state, log_file.INSIDE, 1, shared=True)
+                ofd_lock.leave(self.state)
+                self.take_orphan()
+                return
         with self.begin_raw() as raw:
             applied, chain, begun = unseal(raw.get(log_file.APPLIED))
             self.look(raw)
@@ -315,6 +307,7 @@ class Log:
             if not self.readonly:
                 feed.clear(self.path.parent)
             ofd_lock.take(self.state, log_file.INSIDE, 1, shared=True)
+            ofd_lock.leave(self.state)
 
     def take_orphan(self) -> None:
         """Count a record that a killed call has left behind the end, where no writer is at work."""

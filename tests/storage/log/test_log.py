@@ -432,23 +432,68 @@ with store._env.map.log.held(True):
         assert numbers(store) == [*before, len(before)]
 
 
-def test_a_process_that_was_stopped_as_it_entered_is_named(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "PATIENCE", 0.5)
-    program = f"""
-import raxlog, time
+def begin_program(program: str, path: Path) -> subprocess.Popen[bytes]:
+    """A process that opens the store in an odd way, and says a line once it is where it is wanted."""
+    begun = subprocess.Popen([sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             env={**os.environ, "RAXLOG_PURE": "1"})
+    assert begun.stdout is not None
+    assert begun.stdout.readline() == b"here\n"
+    return begun
+
+
+STOPS_AS_IT_ENTERS = """
+import raxlog, sys, time
 from raxlog.storage.log.log import Log
 def find_damage(self, is_short):
-    print(flush=True)
+    print("here", flush=True)
     time.sleep(60)
 Log.find_damage = find_damage
-raxlog.open({str(killed)!r}, encoding=None)
+raxlog.open(sys.argv[1], encoding=None)
 """
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE,
-                          env={**os.environ, "RAXLOG_PURE": "1"}) as stopped:
-        assert stopped.stdout is not None
-        stopped.stdout.readline()
+FINDS_THE_WAY_SHUT = """
+import raxlog, sys
+from raxlog.storage.files import ofd_lock
+take = ofd_lock.take
+def taken(file, *args, **more):
+    try:
+        take(file, *args, **more)
+    except BlockingIOError:
+        if str(file.name).endswith("log-state") and ofd_lock.take is taken:
+            ofd_lock.take = take
+            print("here", flush=True)
+            sys.stdin.readline()
+        raise
+ofd_lock.take = taken
+with raxlog.open(sys.argv[1], encoding=None) as store:
+    store.stream("s").append({"n": 40})
+    print("appended", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_process_that_is_killed_as_it_enters_first_leaves_that_to_those_that_wait(killed: Path) -> None:
+    """Nothing has written the words yet that all share: the file is new, or has gone with the power."""
+    (killed / "000001" / log_file.STATE).write_bytes(bytes(8192))
+    with begin_program(STOPS_AS_IT_ENTERS, killed) as first, begin_program(FINDS_THE_WAY_SHUT, killed) as second:
+        assert second.stdin is not None
+        assert second.stdout is not None
+        first.kill()
+        first.wait()
+        second.stdin.write(b"\n")
+        second.stdin.flush()
+        assert second.stdout.readline() == b"appended\n"
+        with raxlog.open(killed, encoding=None) as store:
+            store.stream("s").append({"n": 41})
+            assert numbers(store) == list(range(42))
+        second.communicate(b"\n", timeout=60)
+        assert second.returncode == 0
+
+
+def test_a_process_that_was_stopped_as_it_entered_is_named(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ofd_lock, "_PATIENCE", 0.5)
+    with begin_program(STOPS_AS_IT_ENTERS, killed) as stopped:
         stopped.send_signal(signal.SIGSTOP)
-        with pytest.raises(raxlog.LockTimeout, match=f"process {stopped.pid}, which opens {killed}"):
+        with pytest.raises(raxlog.LockTimeout, match=f"process {stopped.pid}, which is opening {killed}"):
             raxlog.open(killed, encoding=None)
         stopped.send_signal(signal.SIGKILL)
     with raxlog.open(killed, encoding=None) as store:
