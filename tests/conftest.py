@@ -13,6 +13,7 @@ import pwd
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -132,11 +133,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def nobody(tmp_path: Path) -> int:
-    """The number of a user without rights here. Only root can take it on, since permission bits do not bind root."""
+def nobody() -> int:
+    """The number of a user without rights. Only root can take it on, since permission bits do not bind root."""
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        if os.stat(folder).st_uid == 0 and folder != Path("/tmp"):
-            folder.chmod(0o755)
     return pwd.getpwnam("nobody").pw_uid
+
+
+@pytest.fixture
+def public_folder(nobody: int) -> Iterator[Path]:
+    """A folder that every user can reach. Not below pytest's own, which any run of it closes again."""
+    places = [Path(tempfile.gettempdir()), Path("/tmp")]
+    place = next((p for p in places if all(folder.stat().st_mode & 0o001 for folder in (p, *p.parents))), None)
+    if place is None:
+        pytest.skip("no temporary folder that other users can reach")
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)

@@ -267,7 +267,7 @@ class Log:
         self.state = map_lock.open_in_place(path)
         self.lock = WriterLock(path)
         if os.fstat(self.state.fileno()).st_size < 2 * WORDS:
-            os.pwrite(self.state.fileno(), bytes(WORDS), WORDS)
+            disk.allocate(path, 0, 2 * WORDS)  # writes nothing: another process may have done so by now
         with disk.open_file(path, os.O_RDWR) as file:  # without locks: a map keeps it open, in a forked child too
             self.shared = mmap.mmap(file.fileno(), 2 * WORDS)
         self.words = memoryview(self.shared)[WORDS:].cast("Q")

@@ -103,6 +103,8 @@ def in_pieces(source: Source, given: P, act: Callable[[P, WriteTransaction], T],
 
 def parse_timeout(source: Source, timeout: float | None) -> float:
     """timeout_of() a read. TransactionError in a transaction, where nothing can come."""
+    if timeout == 0:  # most reads
+        return 0.0
     seconds = timeout_of(timeout)
     if seconds and not isinstance(source, Direct):
         raise TransactionError(

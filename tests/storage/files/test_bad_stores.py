@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -203,14 +204,15 @@ except raxlog.RaxlogError as error:
 """
 
 
-def test_a_folder_where_nothing_may_be_written_takes_no_store(tmp_path: Path, nobody: int) -> None:
-    said = run_elsewhere(AS_NOBODY, tmp_path / "store.rax", nobody)
+def test_a_folder_where_nothing_may_be_written_takes_no_store(public_folder: Path, nobody: int) -> None:
+    said = run_elsewhere(AS_NOBODY, public_folder / "store.rax", nobody)
     assert said.startswith("ReadOnlyStore ")
-    assert str(tmp_path / "store.rax") in said
-    assert list(tmp_path.iterdir()) == []
+    assert str(public_folder / "store.rax") in said
+    assert list(public_folder.iterdir()) == []
 
 
-def test_a_store_that_may_only_be_read_is_refused_for_writing(path: Path, nobody: int) -> None:
+def test_a_store_that_may_only_be_read_is_refused_for_writing(path: Path, public_folder: Path, nobody: int) -> None:
+    path = Path(shutil.copytree(path, public_folder / path.name))
     before = dump(path)
     said = run_elsewhere(AS_NOBODY, path, nobody)
     assert said.startswith("ReadOnlyStore ")
@@ -229,7 +231,8 @@ with raxlog.open(path, readonly=True) as store:
 """
 
 
-def test_a_store_that_may_only_be_read_can_be_read(path: Path, nobody: int) -> None:
+def test_a_store_that_may_only_be_read_can_be_read(path: Path, public_folder: Path, nobody: int) -> None:
+    path = Path(shutil.copytree(path, public_folder / path.name))
     assert run_elsewhere(READ_AS_NOBODY, path, nobody) == f"{[f'{n}-1' for n in range(1, 10) if n != 5]}\n"
 
 

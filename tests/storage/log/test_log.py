@@ -471,6 +471,30 @@ with raxlog.open(sys.argv[1], encoding=None) as store:
 """
 
 
+MAKES_THE_WORDS_LATE = """
+import raxlog, sys
+def stop(frame, event, function):
+    callers = frame.f_code.co_name, frame.f_back.f_code.co_name if frame.f_back else ""
+    if event == "c_call" and function.__name__ in ("pwrite", "posix_fallocate") and "open_state" in callers:
+        sys.setprofile(None)
+        print("here", flush=True)
+        sys.stdin.readline()
+sys.setprofile(stop)
+with raxlog.open(sys.argv[1], encoding=None) as store:
+    store.stream("s").append({"n": 41})
+"""
+
+
+def test_two_that_find_the_words_of_all_missing_do_not_undo_what_the_other_writes_there(killed: Path) -> None:
+    (killed / "000001" / log_file.STATE).unlink()
+    with begin_program(MAKES_THE_WORDS_LATE, killed) as late, raxlog.open(killed, encoding=None) as store:
+        store.stream("s").append({"n": 40})
+        late.communicate(b"\n", timeout=60)
+        assert late.returncode == 0
+        store.stream("s").append({"n": 42})
+        assert numbers(store) == list(range(43))
+
+
 def test_a_process_that_is_killed_as_it_enters_first_leaves_that_to_those_that_wait(killed: Path) -> None:
     """Nothing has written the words yet that all share: the file is new, or has gone with the power."""
     (killed / "000001" / log_file.STATE).write_bytes(bytes(8192))
