@@ -169,15 +169,17 @@ def table(rows: Iterable[Sequence[str]], right: Sequence[int] = (), head: Sequen
         held.insert(0, head)
     columns = []
     for at, column in enumerate(zip(*held, strict=True)):
-        widths = list(map(_width, column))
+        widths = list(map(cell_width, column))
         gaps = [" " * (max(widths) - width) for width in widths]
         columns.append([gap + cell if at in right else cell + gap for cell, gap in zip(column, gaps, strict=True)])
     lines = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
     return [styled(lines[0], BOLD), *lines[1:]] if lines and head is not None else lines
 
 
-def _width(cell: str) -> int:
+def cell_width(cell: str) -> int:
     """The columns of a terminal that a cell takes."""
+    if cell.isascii():
+        return len(cell)
     return sum(1 + (unicodedata.east_asian_width(char) in "WF") - bool(unicodedata.combining(char)) for char in cell)
 
 

@@ -23,7 +23,7 @@ import raxlog
 from cli_runs import CLI, Run, entries, one_line, process
 from raw_records import changed_copy, flipped, records_of
 from raxlog.storage.format import keys, records
-from raxlog.tools.cli.arguments import parsed_columns
+from raxlog.tools.cli.readers import parsed_columns
 from raxlog.tools.cli.status import CommandError
 from raxlog.tools.spark.location import opened
 

@@ -11,7 +11,7 @@
                     watching   top  web  plot  metrics        the extra raxlog[ui], by tools/ui
                     completion
 
-    arguments.py   what commands share: the parser, options, the table of loaded commands
+    arguments.py   what commands share: the parser, options, the table of loaded commands; readers.py: their values
     stores.py      opening a store              status.py     exit statuses
     progress.py    bars, where the extra raxlog[cli] has brought rich; else a line of text
     messages.py    the library's messages in the words of the command line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -10,6 +9,8 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widget import Widget
+
+from ..output import cell_width
 
 Cells = tuple[str, ...]
 _NAME, _LEAST = 26, 20  # columns for names, beside figures: at first, and where the terminal is narrow
@@ -96,13 +97,6 @@ class Table(Widget, can_focus=True):
             gap = " " * (width - cell_width(cut))
             laid.append(gap + cut if at >= self._right else cut + gap)
         return "  ".join(laid)
-
-
-def cell_width(text: str) -> int:
-    """The columns that a text takes in a terminal."""
-    if text.isascii():
-        return len(text)
-    return sum(1 + (unicodedata.east_asian_width(char) in "WF") - bool(unicodedata.combining(char)) for char in text)
 
 
 def cut_to(text: str, width: int) -> str:

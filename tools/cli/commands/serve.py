@@ -9,7 +9,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from ..arguments import OF_STORE, WRITING, argument, command, whole
+from ..arguments import OF_STORE, WRITING, argument, command
+from ..readers import whole
 from ..status import DONE, USAGE, CommandError
 from ..stores import writing
 

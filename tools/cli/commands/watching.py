@@ -10,7 +10,8 @@ import sys
 
 from ... import output
 from .. import progress
-from ..arguments import OF_STORE, OF_STREAM, argument, command, flag, seconds, whole
+from ..arguments import OF_STORE, OF_STREAM, argument, command, flag
+from ..readers import seconds, whole
 from ..status import DONE, NO, STORE, USAGE, CommandError
 from ..stores import existing, reading
 

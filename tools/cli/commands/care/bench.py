@@ -20,8 +20,9 @@ from .... import output
 from ....bench import CASES, TABLE, measure, plot
 from ....bench.rounds import Figure, Rounds
 from ....bench.sampler import Profile, Sampler
-from ...arguments import argument, command, flag, positive, seconds
+from ...arguments import argument, command, flag
 from ...progress import parts
+from ...readers import positive, seconds
 from ...status import DONE, USAGE, CommandError
 
 _BAR, _FUNCTIONS = 20, 30

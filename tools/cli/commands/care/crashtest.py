@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ...arguments import argument, command, flag, one_of, positive
+from ...arguments import argument, command, flag, one_of
+from ...readers import positive
 from ...status import DONE, NO, USAGE, CommandError
 
 _MODES = ("points", "cuts", "calls", "storm", "errors", "interrupts")

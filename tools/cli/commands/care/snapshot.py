@@ -11,8 +11,9 @@ from .....storage import clocks
 from .....storage.errors import ReadOnlyStore
 from .....store import Store
 from .... import output
-from ...arguments import OF_STORE, argument, command, one_of, positive
+from ...arguments import OF_STORE, argument, command, one_of
 from ...progress import steps
+from ...readers import positive
 from ...status import DONE, NO
 
 _STEPS = {"copy": "copying", "check": "checking", "sum": "summing", "cut": "cutting", "upload": "uploading",

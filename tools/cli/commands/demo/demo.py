@@ -28,7 +28,8 @@ from .....storage.engine.open_options import BYTES
 from .....storage.files import directory
 from .....store import Store
 from .... import output
-from ...arguments import argument, command, positive, whole
+from ...arguments import argument, command
+from ...readers import positive, whole
 from ...status import DONE, NO, USAGE, CommandError
 from . import sample_text
 from .kill_rounds import SOURCE, Figures, Mismatch, Say, kill_rounds

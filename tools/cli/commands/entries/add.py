@@ -19,23 +19,8 @@ from .....stream.node.stream_id import parse_id, parse_new_id
 from .....stream.node.values import CODECS
 from .....stream.stream import Stream
 from .... import output
-from ...arguments import (
-    IDS,
-    OF_STREAM,
-    RAW,
-    WRITING,
-    Add,
-    argument,
-    command,
-    flag,
-    one_of,
-    parsed_columns,
-    positive,
-    seconds,
-    stream_name,
-    time_as_id,
-    whole,
-)
+from ...arguments import IDS, OF_STREAM, RAW, WRITING, Add, argument, command, flag, one_of
+from ...readers import parsed_columns, positive, seconds, stream_name, time_as_id, whole
 from ...status import DONE, NO, USAGE, CommandError
 from ...stores import existing, reading, stream_of, writing
 

@@ -8,7 +8,8 @@ from .....stream.jobs.deferred import Deferred
 from .....stream.node.entry import flatten
 from .....stream.node.json_form import fields_form
 from .... import output
-from ...arguments import OF_STREAM, RAW, WRITING, argument, command, moment, one_of, seconds
+from ...arguments import OF_STREAM, RAW, WRITING, argument, command, one_of
+from ...readers import moment, seconds
 from ...status import DONE, NO
 from ...stores import stream_of, writing
 from .add import fields_for, pair, refuse_field_as_stream

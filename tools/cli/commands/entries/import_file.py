@@ -32,8 +32,9 @@ from .....stream.node.stream_id import MAX64, StreamID, parse_new_id
 from .....stream.stream import Stream
 from .... import output
 from ... import messages, redis_keys
-from ...arguments import OF_STORE, WRITING, argument, command, flag, positive, stream_name
+from ...arguments import OF_STORE, WRITING, argument, command, flag
 from ...progress import ByteReport, progress
+from ...readers import positive, stream_name
 from ...status import DONE, INTERRUPTED, NO, USAGE, CommandError, status_of
 from ...stores import writing
 from . import input_formats
@@ -83,11 +84,9 @@ class Awaited(io.RawIOBase):
         self._ready.register(raw.fileno(), select.POLLIN)
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def fileno(self) -> int:
-        """The descriptor."""
         return self._raw.fileno()
 
     def readinto(self, buffer: Any) -> int | None:

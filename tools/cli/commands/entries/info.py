@@ -24,7 +24,8 @@ from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, make_id, parse_id
 from .....stream.stream import Stream
 from .... import output
-from ...arguments import OF_STORE, argument, command, flag, one_of, stream_name, whole
+from ...arguments import OF_STORE, argument, command, flag, one_of
+from ...readers import stream_name, whole
 from ...status import DONE, NO, STORE, USAGE, CommandError
 from ...stores import reading, stream_of
 from ..groups.groups import group_json, groups_table

@@ -34,8 +34,6 @@ _CODECS = {records.RAW: "raw", records.ZSTD: "zstd"}
 
 
 class _StoredEntry(NamedTuple):
-    """An entry as it is stored."""
-
     offset: int
     raw: bytes
     id: StreamID
@@ -96,7 +94,6 @@ class DrawnNode:
         }  # fmt: skip
 
     def text(self) -> str:
-        """The node as text."""
         head = self.head
         pages = output.many(records.page_run(self.stored), "page") if self.stored > 2006 else "within a shared page"
         counted = f"{self.live} live, {self.deleted} deleted"

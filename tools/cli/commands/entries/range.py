@@ -16,7 +16,8 @@ from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, parse_id
 from .....stream.stream import Stream
 from .... import output
-from ...arguments import OF_STREAM, RANGE, RAW, TIME, argument, command, flag, whole
+from ...arguments import OF_STREAM, RANGE, RAW, TIME, argument, command, flag
+from ...readers import whole
 from ...status import DONE, NO, CommandError
 from ...stores import existing, reading, stream_of
 

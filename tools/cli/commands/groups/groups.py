@@ -24,20 +24,8 @@ from .....stream.entries.header import shown
 from .....stream.group.info import GroupInfo
 from .....stream.node.stream_id import parse_id
 from .... import output
-from ...arguments import (
-    OF_CONSUMER,
-    OF_GROUP,
-    OF_STREAM,
-    TIME,
-    WRITING,
-    argument,
-    command,
-    consumer_name,
-    flag,
-    moment,
-    one_of,
-    time_as_id,
-)
+from ...arguments import OF_CONSUMER, OF_GROUP, OF_STREAM, TIME, WRITING, argument, command, flag, one_of
+from ...readers import consumer_name, moment, time_as_id
 from ...status import NO, CommandError
 from ...stores import existing, group_of, stream_of, writing
 

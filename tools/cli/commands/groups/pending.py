@@ -15,23 +15,8 @@ from .....stream.node.entry import Entry
 from .....stream.node.json_form import entry_form
 from .....stream.node.stream_id import StreamID, parse_end, parse_id, parse_start
 from .... import output
-from ...arguments import (
-    IDS,
-    OF_CONSUMER,
-    OF_GROUP,
-    TIME,
-    WRITING,
-    Add,
-    argument,
-    bound,
-    command,
-    consumer_name,
-    flag,
-    one_of,
-    positive,
-    seconds,
-    whole,
-)
+from ...arguments import IDS, OF_CONSUMER, OF_GROUP, TIME, WRITING, Add, argument, command, flag, one_of
+from ...readers import bound, consumer_name, positive, seconds, whole
 from ...status import DONE, NO
 from ...stores import group_of, writing
 

@@ -19,25 +19,8 @@ from .....stream.group.delete_policy import POLICIES, DeleteResult
 from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, parse_id
 from .... import output
-from ...arguments import (
-    IDS,
-    OF_GROUP,
-    OF_STORE,
-    RAW,
-    TIME,
-    WRITING,
-    argument,
-    bound,
-    command,
-    consumer_name,
-    flag,
-    group_name,
-    patience,
-    positive,
-    seconds,
-    stream_name,
-    titled,
-)
+from ...arguments import IDS, OF_GROUP, OF_STORE, RAW, TIME, WRITING, argument, command, flag, titled
+from ...readers import bound, consumer_name, group_name, patience, positive, seconds, stream_name
 from ...status import DONE, NO, USAGE, CommandError
 from ...stores import existing, group_of, reading, writing
 

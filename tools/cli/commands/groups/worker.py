@@ -22,7 +22,8 @@ from .....stream.jobs.worker import is_async
 from .....stream.node.json_form import fields_form
 from .....stream.node.stream_id import parse_id
 from .... import output
-from ...arguments import OF_GROUP, TIME, WRITING, argument, command, consumer_name, flag, positive, seconds, whole
+from ...arguments import OF_GROUP, TIME, WRITING, argument, command, flag
+from ...readers import consumer_name, positive, seconds, whole
 from ...status import DONE, NO, USAGE, CommandError
 from ...stores import group_of, writing
 

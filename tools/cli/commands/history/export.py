@@ -23,8 +23,9 @@ from .....stream.node.stream_id import StreamID
 from .... import output
 from ....spark.location import opened
 from ... import redis_keys
-from ...arguments import OF_STORE, RANGE, argument, command, flag, parsed_columns, stream_name
+from ...arguments import OF_STORE, RANGE, argument, command, flag
 from ...progress import ByteReport, progress
+from ...readers import parsed_columns, stream_name
 from ...status import DONE, NO, USAGE, CommandError
 from ...stores import stream_of
 

@@ -28,7 +28,8 @@ from ....spark.plan import Part, Window, chosen
 from ....spark.requirements import require, require_java
 from ....spark.session import session
 from ... import messages
-from ...arguments import OF_STREAM, argument, command, flag, positive, time_as_id
+from ...arguments import OF_STREAM, argument, command, flag
+from ...readers import positive, time_as_id
 from ...status import DONE, NO, USAGE, CommandError, status_of
 
 _WIDTH = 50

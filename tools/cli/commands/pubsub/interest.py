@@ -19,7 +19,8 @@ from .....index.subjects.subscription import BINDING, DURABLE, LIVE, STREAM_OPTI
 from .....storage.errors import NoSubscription
 from .....store import Store
 from .... import output
-from ...arguments import OF_STORE, argument, command, typed
+from ...arguments import OF_STORE, argument, command
+from ...readers import typed
 from ...status import DONE, NO
 from ...stores import reading
 
@@ -28,8 +29,6 @@ _KINDS = {BINDING: "binding", DURABLE: "durable", LIVE: "live"}
 
 @dataclass
 class _Token:
-    """A token of the tree."""
-
     plain: int = 0
     queued: int = 0
     below: dict[bytes, _Token] = field(default_factory=dict)

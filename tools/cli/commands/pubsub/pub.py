@@ -28,7 +28,8 @@ from .....stream.node.arguments import duration_ms
 from .....stream.node.entry import flatten
 from .....stream.node.json_form import fields_form
 from .... import output
-from ...arguments import OF_STORE, WRITING, argument, command, flag, positive, seconds, stream_name, typed
+from ...arguments import OF_STORE, WRITING, argument, command, flag
+from ...readers import positive, seconds, stream_name, typed
 from ...status import DONE, NO, USAGE, CommandError
 from ...stores import reading, writing
 from ..entries.add import pair
