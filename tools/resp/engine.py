@@ -18,24 +18,10 @@ from itertools import count, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ...storage import clocks
+from ...storage import clocks, errors
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.open_options import BYTES
-from ...storage.errors import (
-    CountTooSmall,
-    DumpChecksum,
-    GroupExists,
-    IDBelowDeleted,
-    IDBelowEntries,
-    IDTooSmall,
-    IDZero,
-    InvalidDump,
-    NoStream,
-    RaxlogError,
-    StoreClosed,
-    StoreError,
-    StreamExhausted,
-)
+from ...storage.errors import RaxlogError, StoreClosed, StoreError
 from ...storage.notices import report
 from ...store import Store
 from ...stream.entries.batch import Batch
@@ -76,8 +62,6 @@ class Block(NamedTuple):
 
 
 class Waiter:
-    """A command that is blocked."""
-
     def __init__(self, number: int, session: Session, command: Command, future: asyncio.Future[object]) -> None:
         self.number = number  # in order of arrival
         self.session = session
@@ -107,14 +91,11 @@ class _Unflushed:
         self.submit = batch.submit
 
     def read(self) -> nullcontext[WriteTransaction]:
-        """The transaction itself."""
         assert self._batch.txn is not None
         return nullcontext(self._batch.txn)
 
 
 class Engine:
-    """The store of a server."""
-
     def __init__(self, store: Store) -> None:
         self.threads = Threads(store)
         self._loop = asyncio.get_running_loop()
@@ -462,16 +443,16 @@ def _guarded(handler: Callable[..., T], run: Run, words: list[Any], *more: int) 
 
 
 _IN_REDIS_WORDS: dict[type, str] = {
-    NoStream: "ERR no such key",
-    IDZero: "ERR The ID specified in XADD must be greater than 0-0",
-    IDTooSmall: "ERR The ID specified in XADD is equal or smaller than the target stream top item",
-    StreamExhausted: "ERR The stream has exhausted the last possible ID, unable to add more items",
-    IDBelowDeleted: "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id",
-    IDBelowEntries: "ERR The ID specified in XSETID is smaller than the target stream top item",
-    CountTooSmall: "ERR The entries_added specified in XSETID is smaller than the target stream length",
-    GroupExists: "BUSYGROUP Consumer Group name already exists",
-    DumpChecksum: "ERR DUMP payload version or checksum are wrong",
-    InvalidDump: "ERR Bad data format",
+    errors.NoStream: "ERR no such key",
+    errors.IDZero: "ERR The ID specified in XADD must be greater than 0-0",
+    errors.IDTooSmall: "ERR The ID specified in XADD is equal or smaller than the target stream top item",
+    errors.StreamExhausted: "ERR The stream has exhausted the last possible ID, unable to add more items",
+    errors.IDBelowDeleted: "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id",
+    errors.IDBelowEntries: "ERR The ID specified in XSETID is smaller than the target stream top item",
+    errors.CountTooSmall: "ERR The entries_added specified in XSETID is smaller than the target stream length",
+    errors.GroupExists: "BUSYGROUP Consumer Group name already exists",
+    errors.DumpChecksum: "ERR DUMP payload version or checksum are wrong",
+    errors.InvalidDump: "ERR Bad data format",
 }
 
 

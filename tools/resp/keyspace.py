@@ -229,12 +229,8 @@ class Keys:
         for name in names:
             self.remove(name)
             self.note("x", "expired", name)
-        self.next_due = self.first_due()
+        self.next_due = due_at(*self.state.between(DUE, count=1))
         return names
-
-    def first_due(self) -> int:
-        """When the first key goes, in ms."""
-        return due_at(*self.state.between(DUE, count=1))
 
 
 def due_at(row: bytes | None = None) -> int:

@@ -16,18 +16,7 @@ from ...storage import clocks
 from ...storage.errors import InvalidArgument
 from ...storage.notices import report
 from ...store import Store
-from .commands import (  # noqa: F401 - they enter their commands
-    connection,
-    disk,
-    fixed,
-    groups,
-    keys,
-    lists,
-    pubsub,
-    scripts,
-    streams,
-    strings,
-)
+from .commands import connection, disk, fixed, groups, keys, lists, pubsub, scripts, streams, strings  # noqa: F401
 from .engine import LOG, Engine
 from .replies import CommandError, encoded, quoted
 from .session import MOST_UNREAD, Session
@@ -84,7 +73,7 @@ class Server:
         self.engine = Engine(store)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: list[asyncio.Server] = []
-        self._number = self.answered = self._unweighed = 0
+        self.received = self.answered = self._unweighed = 0  # clients, requests; bytes
         self._warned = -_WARN_EVERY
         self._cursors = count(int(self.began) << 20)  # which no server on this store has given out before
         self._places: dict[int, bytes] = {}
@@ -138,8 +127,8 @@ class Server:
             writer.write(encoded(CommandError("ERR max number of clients reached"), 2))
             writer.close()
             return
-        self._number += 1
-        session = self.sessions[self._number] = Session(self, self._number, reader, writer)
+        self.received += 1
+        session = self.sessions[self.received] = Session(self, self.received, reader, writer)
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -172,11 +161,6 @@ class Server:
             self._warned = clocks.elapsed()
             report(LOG, "warning", "%s has sent a request of HTTP (POST or Host:), and was ended: a page in a browser "
                    "of this machine may try to send commands", peer)
-
-    @property
-    def received(self) -> int:
-        """The clients so far."""
-        return self._number
 
     def report(self, session: Session, words: list[bytes]) -> None:
         """Show a command to those that monitor, without its password."""

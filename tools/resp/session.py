@@ -90,7 +90,7 @@ class Session:
         except ForeignRequest:
             self.server.warn_of_foreign(self.peer)
         except ProtocolError as error:
-            self._send(CommandError(f"ERR Protocol error: {error}"))
+            self._writer.write(encoded(CommandError(f"ERR Protocol error: {error}"), self.protocol))
         except OSError as error:
             bare(error)
 
@@ -387,9 +387,6 @@ class Session:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError, OSError):
                 self._parser.feed(await listen)
-
-    def _send(self, reply: object) -> None:
-        self._writer.write(encoded(reply, self.protocol))
 
 
 def _command_of(words: list[bytes]) -> Command | CommandError:

@@ -71,11 +71,6 @@ class Command(NamedTuple):
     handler: Handler
     together: Together | None = None
 
-    def require_arity(self, words: list[bytes]) -> None:
-        """CommandError for a wrong number of words."""
-        if len(words) != self.arity and (self.arity > 0 or len(words) < -self.arity):
-            raise CommandError(f"ERR wrong number of arguments for '{self.name}' command")
-
 
 _INSTEAD = {  # of what is refused, with a hint
     "hashes": ("hset hget hmset hmget hgetall hdel hexists hlen hkeys hvals hincrby hsetnx hscan",
@@ -122,7 +117,8 @@ def find(words: list[bytes]) -> Command:
         hint = next((f"(raxlog serve has no {kind}: {instead})" for kind, (names, instead) in _INSTEAD.items()
                      if name in names.encode().split()), "")
         raise CommandError(f"ERR unknown command '{text_of(words[0][:128])}', with args beginning with: {given}{hint}")
-    found.require_arity(words)
+    if len(words) != found.arity and (found.arity > 0 or len(words) < -found.arity):
+        raise CommandError(f"ERR wrong number of arguments for '{found.name}' command")
     return found
 
 

@@ -17,7 +17,6 @@ _POLICIES = {b"keepref": "keepref", b"delref": "delref", b"acked": "acked"}
 
 
 def stream_id(word: bytes) -> StreamID:
-    """One particular ID."""
     try:
         if len(word) > _LONGEST_ID:
             raise InvalidStreamID("too long")
@@ -43,7 +42,6 @@ def start_of(word: bytes) -> StreamID | None:
 
 
 def end_of(word: bytes) -> StreamID | None:
-    """Where a range ends."""
     return _bound(word, "end")
 
 
@@ -60,7 +58,7 @@ def _bound(word: bytes, side: str) -> StreamID:
         raise CommandError(f"ERR invalid {side} ID for the interval") from None
 
 
-def listed_ids(words: list[bytes], at: int) -> list[bytes]:
+def _listed_ids(words: list[bytes], at: int) -> list[bytes]:
     """The words of ``IDS numids id …``, at the end of the words."""
     if at + 1 >= len(words):
         raise syntax_error()
@@ -70,6 +68,25 @@ def listed_ids(words: list[bytes], at: int) -> list[bytes]:
     if many > len(words) - at - 2:
         raise CommandError("ERR The `numids` parameter must match the number of arguments")
     return words[at + 2 : at + 2 + many]
+
+
+def parse_ids(words: list[bytes], at: int) -> tuple[str, list[bytes]]:
+    """The policy and the IDs of XDELEX and XACKDEL, in the words from that place on."""
+    refs: str | None = None
+    ids: list[bytes] | None = None
+    while at < len(words):
+        policy = _POLICIES.get(words[at].lower())
+        if policy is not None and refs is None:
+            refs = policy
+            at += 1
+        elif words[at].lower() == b"ids":
+            ids = _listed_ids(words, at)
+            at += 2 + len(ids)
+        else:
+            raise syntax_error()
+    if ids is None:
+        raise CommandError("ERR IDS option is required")
+    return refs or "keepref", ids
 
 
 class Trim(NamedTuple):
@@ -157,13 +174,7 @@ def _idempotent(trim: Trim, option: str, words: list[bytes]) -> Trim:
     return trim._replace(producer=words[0], idempotent_id=words[1] if option == "IDMP" else None)
 
 
-def policy_of(word: bytes) -> str | None:
-    """KEEPREF, DELREF or ACKED; None for another word."""
-    return _POLICIES.get(word.lower())
-
-
 def id_reply(sid: object) -> bytes:
-    """An ID."""
     return str(sid).encode()
 
 
@@ -174,7 +185,6 @@ def entry_reply(entry: Entry) -> list[object]:
 
 
 def entries_reply(entries: Iterable[Entry]) -> list[object]:
-    """Entries."""
     return [entry_reply(entry) for entry in entries]
 
 

@@ -11,8 +11,8 @@ from ....stream.group.group import Group
 from ....stream.node.stream_id import StreamID
 from ..replies import NIL, CommandError
 from ..table import READS, WRITES, Run, command, integer, options, syntax_error, text_of
-from .arguments import end_of, entries_reply, id_reply, ms_of, start_of, stream_id
-from .streams import group_of, has_group, policy_and_ids, require_group, stream_of
+from .arguments import end_of, entries_reply, id_reply, ms_of, parse_ids, start_of, stream_id
+from .streams import group_of, has_group, require_group, stream_of
 
 _NO_STREAM = (
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option "
@@ -117,7 +117,7 @@ def _xack(run: Run, words: list[bytes]) -> object:
 @command("xackdel", -6, WRITES)
 def _xackdel(run: Run, words: list[bytes]) -> object:
     run.keys.require_stream(run.name(words[1]))
-    refs, ids = policy_and_ids(words, 3)
+    refs, ids = parse_ids(words, 3)
     if not has_group(run, words[1], words[2]):
         return [-1] * len(ids)
     stream = stream_of(run, words[1])

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ....storage.errors import (
-    NoGroup,
-    NoStream,
-    RaxlogError,
-)
+from ....storage.errors import NoGroup, NoStream, RaxlogError
 from ....stream.group.group import Group
 from ....stream.info import FullInfo, GroupDetail, StreamInfo, count_rax
 from ....stream.multi_read import read_group_streams
@@ -20,18 +16,7 @@ from ..engine import Block
 from ..replies import NIL, CommandError, Pairs
 from ..table import LOOKS, READS, WRITES, Run, at_least, command, integer, options, syntax_error, text_of
 from ..whole import id_replies, plain_appends
-from .arguments import (
-    end_of,
-    entries_reply,
-    entry_reply,
-    id_reply,
-    listed_ids,
-    ms_of,
-    policy_of,
-    start_of,
-    stream_id,
-    trim_options,
-)
+from .arguments import end_of, entries_reply, entry_reply, id_reply, ms_of, parse_ids, start_of, stream_id, trim_options
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -123,32 +108,13 @@ def _xdel(run: Run, words: list[bytes]) -> object:
 @command("xdelex", -5, WRITES)
 def _xdelex(run: Run, words: list[bytes]) -> object:
     stream = stream_of(run, words[1])
-    refs, ids = policy_and_ids(words, 2)
+    refs, ids = parse_ids(words, 2)
     if not stream.exists():
         return [-1] * len(ids)
     results = [int(result) for result in stream.delete_ex(*map(stream_id, ids), refs=refs)]
     if 1 in results:
         run.note("t", "xdel", words[1])
     return results
-
-
-def policy_and_ids(words: list[bytes], at: int) -> tuple[str, list[bytes]]:
-    """The words of XDELEX and XACKDEL from that place on."""
-    refs: str | None = None
-    ids: list[bytes] | None = None
-    while at < len(words):
-        policy = policy_of(words[at])
-        if policy is not None and refs is None:
-            refs = policy
-            at += 1
-        elif words[at].lower() == b"ids":
-            ids = listed_ids(words, at)
-            at += 2 + len(ids)
-        else:
-            raise syntax_error()
-    if ids is None:
-        raise CommandError("ERR IDS option is required")
-    return refs or "keepref", ids
 
 
 @command("xtrim", -4, WRITES)
