@@ -47,7 +47,6 @@ class Choice:
     tear: tuple[int, int, bool] | None = None  # change, byte within it, True: what is behind it came
 
     def describe(self, disk: DiskModel) -> str:
-        """Its contents in one line."""
         parts = []
         names = disk.names()
         for index, sectors in self.changes:

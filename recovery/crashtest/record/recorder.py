@@ -4,8 +4,8 @@
     Control    64 bytes shared with every process of the workload: counts, and what to do at the N-th call
     read_log   the records, as Events in the order in which the calls were done
 
-Without Linux, a compiler or a shared libc there is no recorder: library() raises NoRecorder with
-the reason, and the modes that need it report "not run".
+Without a compiler or a shared libc there is no recorder: library() raises NoRecorder with the
+reason, and the modes that need it report "not run".
 """
 
 from __future__ import annotations
@@ -46,8 +46,6 @@ class NoRecorder(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One record of the log."""
-
     kind: int
     pid: int
     sequence: int

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from ....storage import clocks
 from ..record.recorder import Control, Event, read_log
 
 Ack = Callable[[Any], None]
@@ -44,8 +43,6 @@ _ENDED, _FAILED = 0, 70
 
 @dataclass
 class RunResult:
-    """The result of one run of the workload."""
-
     acks: list[Any]
     status: int | None  # an exit status, minus a signal, or None: killed, since it did not end in time
     error: str = ""  # its traceback, where it raised
@@ -58,7 +55,6 @@ class RunResult:
     inode: int = 0  # of the folder
 
     def ending(self) -> str:
-        """How it ended, as text."""
         if self.status is None:
             return "did not end in time"
         if self.status < 0:
@@ -98,8 +94,6 @@ def ack_of(event: Event) -> Any:
 
 
 class Runner:
-    """A running workload."""
-
     def __init__(self, workload: Workload, folder: Path, scratch: Path, *, control: Control | None = None,
                  log: bool = False, recorder: ctypes.CDLL | None = None, before: Callable[[], None] | None = None,
                  acks: Path | None = None) -> None:
@@ -117,7 +111,7 @@ class Runner:
             self._run(workload, folder, recorder, log, before)
         with contextlib.suppress(OSError):  # both sides do it, since neither may be too late
             os.setpgid(self.pid, self.pid)
-        self._descriptor = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else -1
+        self._descriptor = os.pidfd_open(self.pid)
         self._status: int | None = None
         self._ended = False
 
@@ -159,27 +153,17 @@ class Runner:
         """Wait for its end. False if the time has passed."""
         if self._status is not None:
             return True
-        if self._descriptor >= 0:
-            poll = select.poll()
-            poll.register(self._descriptor, select.POLLIN)
-            if not poll.poll(max(0, seconds) * 1000):
-                return False
-            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-            return True
-        deadline = clocks.elapsed() + seconds
-        while True:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self._status = os.waitstatus_to_exitcode(status)
-                return True
-            if clocks.elapsed() > deadline:
-                return False
-            clocks.sleep(0.0005)
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        if not poll.poll(max(0, seconds) * 1000):
+            return False
+        self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return True
 
     def processes(self) -> list[int]:
         """The processes of its group."""
         found = []
-        for entry in os.scandir("/proc") if os.path.isdir("/proc/self") else ():
+        for entry in os.scandir("/proc"):
             if entry.name.isdigit():
                 with contextlib.suppress(OSError):
                     stat = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -200,8 +184,7 @@ class Runner:
                 os.waitpid(-self.pid, 0)
             except ChildProcessError:
                 break
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        os.close(self._descriptor)
 
     def end(self) -> RunResult:
         """Kill what is left of it. Returns the result of the run."""

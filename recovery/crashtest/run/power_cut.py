@@ -145,7 +145,6 @@ class _Cuts:
     failures: list[tuple[int, Choice, int, str]] = field(default_factory=list)
 
     def add(self, other: _Cuts) -> None:
-        """Add the results of a worker."""
         self.digests |= other.digests
         for name in vars(self).keys() - {"digests"}:
             setattr(self, name, getattr(self, name) + getattr(other, name))

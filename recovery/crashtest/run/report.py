@@ -13,7 +13,6 @@ Each column is a stretch of the recorded run, with its events above its images.
 from __future__ import annotations
 
 import html
-import json
 import shlex
 import sys
 import warnings
@@ -58,8 +57,6 @@ class Failure:
 
 @dataclass
 class ModeResult:
-    """The result of one mode."""
-
     mode: str
     status: str = PASSED
     reason: str = ""  # why it was not run, or ended early
@@ -151,10 +148,6 @@ class CrashTestReport:
                 row["replay"] = failure.replay
         whole["passed"] = self.passed
         return whole
-
-    def write_json(self, path: str | Path) -> None:
-        """Write it as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
 
     def write_html(self, path: str | Path) -> None:
         """Write it as one HTML page, with a drawing of the timeline."""
