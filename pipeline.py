@@ -52,14 +52,15 @@ class _Step:
 class Queue(Generic[H]):
     """The calls of a handle, queued: each returns the pipeline."""
 
-    __slots__ = ("_handle",)
+    __slots__ = ("_handle", "_pipeline")
 
-    def __init__(self, handle: H) -> None:
+    def __init__(self, pipeline: Pipeline, handle: H) -> None:
+        self._pipeline = pipeline
         self._handle = handle
 
     def add(self, function: Callable[[], Any]) -> Pipeline:
         """Queue a call on a handle that is bound to the pipeline's batch, as the methods do."""
-        raise NotImplementedError
+        return self._pipeline.add(function)
 
 
 def _queued(method: Callable[Concatenate[H, P], object]) -> Callable[Concatenate[Queue[H], P], Pipeline]:
@@ -80,18 +81,7 @@ def _range(stream: Stream, start: IDLike = "-", end: IDLike = "+", count: int | 
     return list(stream.range(start, end, count, reverse=reverse))
 
 
-class _Part(Queue[H]):
-    __slots__ = ("_pipeline",)
-
-    def __init__(self, pipeline: Pipeline, handle: H) -> None:
-        super().__init__(handle)
-        self._pipeline = pipeline
-
-    def add(self, function: Callable[[], Any]) -> Pipeline:
-        return self._pipeline.add(function)
-
-
-class QueuedStream(_Part[Stream]):
+class QueuedStream(Queue[Stream]):
     """The calls of a stream."""
 
     append = _queued(Stream.append)
@@ -114,7 +104,7 @@ class QueuedStream(_Part[Stream]):
     groups = _queued(Stream.groups)
 
 
-class QueuedGroup(_Part[Group]):
+class QueuedGroup(Queue[Group]):
     """The calls of a consumer group."""
 
     read = _queued(Group.read)
@@ -137,7 +127,7 @@ class QueuedGroup(_Part[Group]):
     destroy = _queued(Group.destroy)
 
 
-class QueuedState(_Part[State]):
+class QueuedState(Queue[State]):
     """The calls of the durable key-value space."""
 
     get = _queued(State.get)
@@ -154,7 +144,7 @@ class Pipeline(Queue[Calls]):
         self._direct = direct
         self._batch = Batch(direct)
         self._steps: list[_Step] = []
-        super().__init__(Calls(streams, pubsub, self._batch))
+        self._handle = Calls(streams, pubsub, self._batch)
 
     def __enter__(self) -> Self:
         return self

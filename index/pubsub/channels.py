@@ -289,10 +289,6 @@ class Channels:
         """How many different globs are subscribed to. Redis: PUBSUB NUMPAT, since Redis 6.2."""
         return self._ask(channel_index.numpat)[0]
 
-    def pattern_subscriptions(self) -> int:
-        """How many subscriptions to globs there are: NUMPAT before Redis 6.2."""
-        return self._ask(channel_index.numpat)[1]
-
     def _names(self, kind: bytes, pattern: Name | None) -> list[Text]:
         glob = None if pattern is None else _name("glob", pattern)
         names = self._ask(lambda txn: channel_index.names(txn, kind, glob))

@@ -125,7 +125,6 @@ class Dispatcher:
             self._channels.setdefault((kind, name), {})[listener] = since
 
     def remove_channel(self, kind: bytes, name: bytes, listener: Queue[Any]) -> None:
-        """Unregister it."""
         with self._mutex:
             held = self._channels.get((kind, name), {})
             held.pop(listener, None)

@@ -298,7 +298,6 @@ class _Results:
         self.size += size
 
     def everything(self) -> dict[str | bytes, Match]:
-        """Both halves."""
         return self.old | self.young
 
 

@@ -49,14 +49,7 @@ from ...index.pubsub import check as pubsub_check
 from ...index.subjects import check as subjects_check
 from ...storage import clocks
 from ...storage.engine.open_options import OpenOptions
-from ...storage.errors import (
-    CorruptionError,
-    NotAStore,
-    RaxlogError,
-    ReadOnlyStore,
-    StoreError,
-    UnsupportedFormat,
-)
+from ...storage.errors import CorruptionError, NotAStore, RaxlogError, ReadOnlyStore, StoreError, UnsupportedFormat
 from ...storage.files import directory, generation, lmdb_errors, log_file, meta_pages
 from ...storage.files.lmdb_file import Meta, PageFile
 from ...storage.lifecycle import registry

@@ -49,7 +49,6 @@ class RawRecords:
         raise NotImplementedError
 
     def value_at(self, index: int, at: int) -> bytes:
-        """The value of one record of a leaf."""
         raise NotImplementedError
 
     def cursor(self) -> Any:
@@ -61,7 +60,6 @@ class RawRecords:
         return self
 
     def id(self) -> int:
-        """The number of its only state."""
         return 0
 
     def abort(self) -> None:
@@ -207,7 +205,6 @@ class PageTree(RawRecords):
             return b""
 
     def value_at(self, index: int, at: int) -> bytes:
-        """The value of one record of a leaf."""
         return self.value(self.leaf(index)[at])
 
     def get(self, key: bytes) -> bytes | None:

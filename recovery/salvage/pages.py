@@ -142,7 +142,6 @@ class GatheredRecords(RawRecords):
         return key not in self._addresses and bool(names) and key <= names[-1]
 
     def settle(self) -> None:
-        """Finish gathering."""
         if self._first_pages:
             # A new name raises the store's next number, so of two copies with the same number the
             # one with fewer names is newer: names have been deleted.
@@ -354,7 +353,6 @@ class StateAge:
                 self._hidden.append((key, key + b"\0"))
 
     def is_newer(self, other: StateAge) -> bool:
-        """Whether this state is newer than the other."""
         if self._next_number != other._next_number:
             return self._next_number > other._next_number
         for ours, theirs in zip(self._marks, other._marks, strict=True):

@@ -28,8 +28,6 @@ from .report import Loss
 
 
 class _ValidNode(NamedTuple):
-    """A gathered node that is valid."""
-
     key: bytes
     value: bytes
     head: records.BlockHeader
@@ -232,7 +230,6 @@ class StreamBuilder:
         return many
 
     def write_header(self) -> None:
-        """Write the header and the name of the stream."""
         self.put(keys.header_key(self.number), self.header.row())
         self.put(keys.NAMES + self.name, [self.number])
 

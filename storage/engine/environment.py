@@ -26,11 +26,7 @@ import lmdb
 
 from .. import clocks, fork_hooks
 from ..commit.commits import Commits
-from ..errors import (
-    StoreClosed,
-    StoreError,
-    TransactionError,
-)
+from ..errors import StoreClosed, StoreError, TransactionError
 from ..files import directory, generation, lmdb_errors, ofd_lock
 from ..files.presence import LastEnd, ReaderPresence, find_left_behind, find_other_user, judge
 from ..files.store_files import StoreFiles

@@ -120,10 +120,8 @@ def require_whole(folder: Path, used: int = _METAS) -> None:
 
 
 def _reaches_beyond_its_end(folder: Path) -> bool:
-    try:
-        from lmdb.verify import VerifyError, verify  # noqa: PLC0415 - came with lmdb 2; only needed here
-    except ImportError:
-        return True
+    from lmdb.verify import VerifyError, verify  # noqa: PLC0415 - only needed here
+
     try:
         problems = [str(problem) for problem in verify(str(folder))]  # type: ignore[no-untyped-call]
     except VerifyError:  # so far beyond it that the verifier gives up

@@ -158,14 +158,14 @@ def find_left_behind(path: Path) -> list[tuple[bytes, int]]:
         return _left_behind(file)[0]
 
 
-def find_user(path: Path, writes: bool = False) -> str | None:
-    """A process that has the store open at this moment, in words; None if none has. ``writes``: for writing."""
+def find_user(path: Path) -> str | None:
+    """A process that has the store open at this moment, in words; None if none has."""
     try:
         file = ofd_lock.open_file(path / OPEN, os.O_RDONLY)
     except OSError:
         return None
     with file:
-        return _user(file, ofd_lock.BEFORE_GATE if writes else 0)
+        return _user(file)
 
 
 def find_other_user(presence: Presence | ReaderPresence) -> str | None:
@@ -173,8 +173,8 @@ def find_other_user(presence: Presence | ReaderPresence) -> str | None:
     return None if presence._file is None else _user(presence._file)
 
 
-def _user(file: FileIO, length: int = 0) -> str | None:
-    found = ofd_lock.find(file, 0, length)
+def _user(file: FileIO) -> str | None:
+    found = ofd_lock.find(file, 0, 0)
     if found is None:
         return None
     slot = os.pread(file.fileno(), _SLOT.size, found[0])

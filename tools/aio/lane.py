@@ -73,7 +73,6 @@ async def outlast(future: asyncio.Future[T]) -> None:
 
 
 def run_each(calls: list[Call[Any]]) -> None:
-    """Run the calls one by one."""
     for call in calls:
         try:
             if call.begin():

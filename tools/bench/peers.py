@@ -46,11 +46,6 @@ class SqliteLog:
         self.db.execute(f"PRAGMA synchronous={synchronous}")
         self.db.execute("CREATE TABLE IF NOT EXISTS log (id INTEGER PRIMARY KEY, data BLOB NOT NULL)")
 
-    def execute(self, *statements: str) -> None:
-        """Any statements, each in a commit of its own."""
-        for statement in statements:
-            self.db.execute(statement)
-
     def append(self, row: Row) -> None:
         """One durable insert."""
         self.db.execute("INSERT INTO log (data) VALUES (?)", (msgpack.packb(row),))
@@ -81,7 +76,6 @@ class SqliteLog:
         return self.path.stat().st_size
 
     def close(self) -> None:
-        """Close the database."""
         self.db.close()
 
 
@@ -97,7 +91,8 @@ class SqliteQueue(SqliteLog):
 
     def __init__(self, path: Path, batch: int = QUEUE_BATCH) -> None:
         super().__init__(path)
-        self.execute(*self.tables)
+        for statement in self.tables:
+            self.db.execute(statement)
         self._batch = batch
 
     def _read(self) -> list[int]:
@@ -139,7 +134,8 @@ class SqliteQueue(SqliteLog):
 
     def rewind(self) -> None:
         """Start over, with nothing pending."""
-        self.execute("DELETE FROM pending", "UPDATE position SET last = 0")
+        self.db.execute("DELETE FROM pending")
+        self.db.execute("UPDATE position SET last = 0")
 
 
 class SqliteGroups(SqliteQueue):
@@ -186,7 +182,6 @@ class BareLmdb:
             txn.put(self._next.to_bytes(8, "big"), value)
 
     def close(self) -> None:
-        """Close the environment."""
         self._env.close()
 
 
@@ -207,5 +202,4 @@ class RawDisk:
         os.fdatasync(self._file)
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._file)

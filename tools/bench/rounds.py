@@ -23,8 +23,6 @@ T = TypeVar("T")
 
 
 class Slice(NamedTuple):
-    """The result of one slice."""
-
     rate: float  # operations a second
     cpu: float  # processor time of one operation, user and kernel, in microseconds
 
@@ -43,7 +41,6 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The median of the rates."""
         return statistics.median(self.rates)
 
     @property

@@ -37,13 +37,9 @@ class CeilingReader(DataSourceReader):
 
 
 class Ceiling(DataSource):
-    """format("ceiling")"""
-
     @classmethod
     def name(cls) -> str:
-        """What format() takes."""
         return "ceiling"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Its reader."""
         return CeilingReader(dict(self.options), schema)

@@ -13,13 +13,7 @@ Wrong options raise here, before any task starts.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
+from pyspark.sql import datasource as api
 from pyspark.sql.types import StructType
 
 from ...storage.errors import InvalidArgument
@@ -33,7 +27,7 @@ from .stream_reader import FollowingReader
 from .writer import AppendingWriter, EpochWriter
 
 
-class RaxlogDataSource(DataSource):
+class RaxlogDataSource(api.DataSource):
     """``format("raxlog")``. Options are listed in docs/spark.md."""
 
     @classmethod
@@ -56,7 +50,7 @@ class RaxlogDataSource(DataSource):
             fields = schemas.inferred(place, options)
         return schemas.default(options, fields)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> api.DataSourceReader:
         """A reader for one query."""
         options = parse(self.options)
         if options.dataset != "entries":
@@ -66,18 +60,18 @@ class RaxlogDataSource(DataSource):
         reader = FilteringReader if options.pushdown else BatchReader
         return reader(options, schemas.columns(schema, options))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> api.DataSourceStreamReader:
         """A reader for a streaming query."""
         options = parse(self.options, FOLLOW)
         if options.max_per_trigger is not None or options.min_per_trigger is not None:
             require_pyspark("option maxOffsetsPerTrigger, or minOffsetsPerTrigger,", 4, 2)
         return FollowingReader(options, schemas.columns(schema, options))
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> api.DataSourceWriter:
         """A writer for one save()."""
         return AppendingWriter(parse(self.options, WRITE), schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> api.DataSourceStreamWriter:
         """A writer for one epoch of a streaming query."""
         given = {name: value for name, value in self.options.items() if name.lower() != "checkpointlocation"}
         return EpochWriter(parse(given, WRITE), schema, overwrite)

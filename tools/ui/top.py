@@ -62,13 +62,11 @@ class Page(Screen[None]):
 
     @property
     def top(self) -> Top:
-        """The app."""
         assert isinstance(self.app, Top)
         return self.app
 
     @property
     def table(self) -> Table:
-        """The page's table."""
         return self.query_one("#rows", Table)
 
     def key(self) -> Key | None:

@@ -72,7 +72,6 @@ def one(work: Callable[[], object]) -> Callable[[], int]:
 
 
 def each(append: Callable[[Row], object]) -> Callable[[], int]:
-    """Appends the next reading."""
     readings = cycle(rows(1000, 1))
     return one(lambda: append(next(readings)))
 

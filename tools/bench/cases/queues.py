@@ -21,8 +21,6 @@ from .commits import flushing
 
 
 class GroupQueue:
-    """A consumer group of raxlog."""
-
     def __init__(self, group: raxlog.Group) -> None:
         self.group = group
 
@@ -41,13 +39,10 @@ class GroupQueue:
         return [entry.id for entry in batch]
 
     def rewind(self) -> None:
-        """Start over."""
         self.group.set_id("0")
 
 
 class RedisQueue:
-    """A consumer group of redis-server."""
-
     def __init__(self, redis: Any) -> None:
         self._redis = redis
 
@@ -57,7 +52,6 @@ class RedisQueue:
         return int(self._redis.xack("events", "g", *[entry[0] for entry in reply[0][1]])) if reply else 0
 
     def rewind(self) -> None:
-        """Start over."""
         self._redis.xgroup_setid("events", "g", "0")
 
 
