@@ -138,7 +138,7 @@ def test_more_than_a_commit_takes_come_all_and_in_order(store, jobs):
     with store.transaction() as tx:
         for n in range(2_500):
             tx.stream("jobs").defer({"n": n}, at=moment(at + n // 500))
-    assert numbers(islice(jobs.follow(timeout=20), 2_500)) == list(range(2_500))
+    assert numbers(islice(jobs.follow("0", timeout=20), 2_500)) == list(range(2_500))
     assert jobs.info().deferred == 0
 
 

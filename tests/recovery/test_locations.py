@@ -131,8 +131,8 @@ def test_a_server_is_asked_again_when_it_says_and_within_bounds(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_server_that_stays_busy_is_given_up(kind: str, busy: Callable[..., Any],
                                               monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(location, "RETRY_SECONDS", 1.0)
-    url, came = busy(*[(429, {"Retry-After": "1"})] * 100)
+    monkeypatch.setattr(location, "RETRY_SECONDS", 4.0)
+    url, came = busy(*[(429, {"Retry-After": "2"})] * 100)
     with pytest.raises(raxlog.StoreError, match="cannot read"):
         folder(kind, url, monkeypatch).read("manifest.json")
     assert 2 <= len(came) <= 3
