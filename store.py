@@ -516,11 +516,14 @@ class Store:
     def maintain(self, *, exact: bool = False) -> dict[Text, int]:
         """Apply the retention of each stream (see Stream.configure): {name: number of entries removed}.
 
+        It also forgets the idempotent IDs that are out of their window and whose entries are gone.
+
         Whole nodes go, so that what is left of one may be older than ``max_age``, say. With ``exact`` the entries
         themselves go, but for ``max_bytes``: the node that stays is written again.
 
         An append that begins a node does the same; this call is for streams that get no appends, and for a
-        backlog. It removes 1,000 nodes per commit and rule. A stream without retention costs about 6 µs.
+        backlog. It removes 1,000 nodes per commit and rule. A stream without retention and IDs costs
+        about 8 µs, 1,000 IDs about 3 ms; those from where on no entry has been deleted by its ID are not read.
         CorruptionError at a damaged node; entries removed before that stay removed.
         """
         return self._streams.maintain(exact)

@@ -18,6 +18,7 @@ from ..storage.format import keys, records
 from ..storage.trees.rax import Rax, RaxTransaction
 from .entries import header as headers
 from .entries.header import shown
+from .entries.idempotent import MAX_WINDOW, remembered
 from .entries.range_read import read_range
 from .entries.retention import Retention
 from .entries.session import Moment, Source
@@ -61,6 +62,9 @@ class StreamInfo(Figures):
     deferred: int  # entries to come
     next_due: float | None  # when the first of them does: Unix time, seconds
     codec: str  # of values
+    idempotence_window: int  # seconds: how long idempotent IDs are remembered at least
+    idempotence_cap: int | None  # how many of each producer at most; None: no cap
+    remembered: int  # of all producers, with those that can be forgotten
 
     def to_dict(self) -> dict[str, object]:
         """The figures under their names in XINFO STREAM, for printing as JSON."""
@@ -68,7 +72,7 @@ class StreamInfo(Figures):
         figures = _named(Figures.to_dict(self) | {"retention": rules or None})
         usual: dict[str, object] = {
             "radix-tree-nodes": None, "schema": {}, "schema-checked": None if self.schema else False, "retention": None,
-            "deferred": 0, "next-due": None, "codec": RAW,
+            "deferred": 0, "next-due": None, "codec": RAW, "remembered": 0,
         }
         return {name: value for name, value in figures.items() if name not in usual or value != usual[name]}
 
@@ -178,6 +182,9 @@ def _describe(moment: Moment, txn: RaxTransaction, name: bytes, number: int, hea
         deferred=header.deferred,
         next_due=header.due / 1000 if header.deferred else None,
         codec=header.codec,
+        idempotence_window=header.idempotence[0] or MAX_WINDOW,
+        idempotence_cap=header.idempotence[1] or None,
+        remembered=remembered(txn, number),
     )
 
 

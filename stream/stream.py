@@ -35,7 +35,7 @@ from .entries import deferred, range_read, trim, writer
 from .entries import delete as deleting
 from .entries import header as headers
 from .entries.header import NodeLimits, shown
-from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, forget_all, parse_claim
+from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, parse_claim
 from .entries.retention import Retention, parsed_retention
 from .entries.schema import StreamSchema, parsed_schema
 from .entries.session import PIECE_ASKED, Direct, Source, in_pieces
@@ -137,9 +137,9 @@ class Stream:
         trim(), and so does ``refs``. ``create=False`` appends only to an existing stream, and returns None if
         it does not exist (NOMKSTREAM).
 
-        ``producer`` makes the append idempotent: if it is sent again with the same ``idempotent_id``
-        (by default made from the fields) within the stream's window, it adds nothing and returns the
-        first ID (IDMP, IDMPAUTO; configure() sets window and cap).
+        ``producer`` makes the append idempotent: if it is sent again with the same ``idempotent_id`` (by default made
+        from the fields), it adds nothing and returns the first ID (IDMP, IDMPAUTO). An ID is remembered as long as its
+        entry is there, and for at least a day, however many others follow; configure() sets another window, and a cap.
 
         ``expect_last`` appends only if this is the stream's last_id, 0-0 for a stream that is new or does not exist.
         Otherwise it raises Conflict, which has the actual ID. An idempotent append sent again returns its first ID.
@@ -397,9 +397,13 @@ class Stream:
         """Change a stream's settings; returns those that have changed. Creates the stream.
 
         The first three, those of Store.stream(), apply to nodes begun from now on.
-        ``idempotence_window`` (seconds, 1 .. 86,400) and ``idempotence_cap`` (IDs per producer,
-        1 .. 10,000) say how long idempotent appends are remembered; changing them forgets all
-        remembered appends, as XCFGSET does.
+
+        ``idempotence_window``: for how many seconds the ID of an idempotent append is remembered at least, 1 to 86,400,
+        which it is if not set; as long as its entry is there it is remembered anyway. ``idempotence_cap``: how many of
+        each producer at most, the oldest being forgotten first, up to 10,000; 0, as if not set, is no cap. Both hold
+        for what is remembered already. IDs out of their window whose entries are gone are forgotten by Store.maintain()
+        and, up to two each, by their producer's later appends. ``raxlog serve`` takes both as Redis does (XCFGSET),
+        and 100 each if not set: it forgets by the window even while the entry is there.
 
         ``schema``: the types of fields, {"qty": "bigint", "price": "decimal(10,2)", …}, for scans that name no
         columns; {} removes it. With ``schema_checked``, later appends raise MalformedValue for a value that is
@@ -417,9 +421,9 @@ class Stream:
             "compression": compression, "node_max_bytes": node_max_bytes, "node_max_entries": node_max_entries
         }
         headers.NodeLimits().changed(**nodes)
-        memory = {"idempotence_window": (idempotence_window, MAX_WINDOW), "idempotence_cap": (idempotence_cap, MAX_CAP)}
-        for name, (value, most) in memory.items():
-            whole(name, value, 1, most, none="")
+        whole("idempotence_window", idempotence_window, 1, MAX_WINDOW, none="")
+        whole("idempotence_cap", idempotence_cap, 0, MAX_CAP, none="")
+        memory = {"idempotence_window": idempotence_window, "idempotence_cap": idempotence_cap}
         fields = None if schema is None else parsed_schema(schema)
         if schema_checked is not None and type(schema_checked) is not bool:
             raise InvalidArgument(f"schema_checked={schema_checked!r} must be True or False")
@@ -428,13 +432,10 @@ class Stream:
         def operation(txn: WriteTransaction) -> dict[str, Any]:
             stream = writer.ensure(txn, self._name, self._limits)
             header = stream.header
-            limits, (window, cap) = header.limits, header.idempotence
+            limits = header.limits
             changed = {name: value for name, value in nodes.items() if limits.changed(**{name: value}) != limits}
-            for (name, (value, _)), was in zip(memory.items(), (window, cap), strict=True):
-                if value not in (None, was):
-                    changed[name] = value
-            if changed.keys() & memory:
-                forget_all(txn, stream)
+            for (name, value), was in zip(memory.items(), header.idempotence, strict=True):
+                changed |= {name: value} if value not in (None, was) else {}
             kept = header.schema or StreamSchema(False, {})
             named = kept.fields if fields is None else fields
             checked = kept.checked and bool(named) if schema_checked is None else schema_checked
@@ -451,7 +452,8 @@ class Stream:
                 header.retention = changed.get("retention", header.retention)
                 header.stored_bytes = header.stored_bytes if size is None else size
                 header.codec = codec or header.codec
-                header.idempotence = (idempotence_window or window, idempotence_cap or cap)
+                window, cap = (changed.get(name, was) for name, was in zip(memory, header.idempotence, strict=True))
+                header.idempotence = (window, cap)
                 header.limits = limits.changed(**nodes)
                 header.schema = StreamSchema(checked, named) if named else None
             return changed
@@ -713,7 +715,7 @@ def _append(name: bytes, limits: NodeLimits, news: list[NewID] | None, now: int,
     """
     stream = writer.locate(txn, name)
     if stream is not None and claim is not None:
-        known = Memory(txn, stream, claim.producer).entry_of(claim.iid, now)
+        known = Memory(txn, stream, claim.producer, claim.by_redis).entry_of(claim.iid, now)
         if known is not None:
             return [known]
     if expected is not None:
@@ -730,7 +732,7 @@ def _append(name: bytes, limits: NodeLimits, news: list[NewID] | None, now: int,
         sids = [stream.append(txn, new, now, flat) for new, flat in zip(news, flats, strict=True)]
     stream.header.begin_codec(codec, had)
     if claim is not None:
-        Memory(txn, stream, claim.producer).remember(claim.iid, sids[0], now)
+        Memory(txn, stream, claim.producer, claim.by_redis).remember(claim.iid, sids[0], now)
     if wanted is not None:
         _evict(txn, stream, wanted, refs)
     if releases and now >= stream.header.due:

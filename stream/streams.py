@@ -12,6 +12,7 @@ from ..storage.trees.rax import Rax, RaxTransaction, step_from
 from .entries import header as headers
 from .entries import writer
 from .entries.header import NodeLimits, shown
+from .entries.idempotent import forget_gone
 from .entries.session import Direct, Source, ask, require_writable
 from .entries.sweep import doom_stream, sweep
 from .group.expiry import expire_named
@@ -106,16 +107,19 @@ class Streams:
         return gone
 
     def maintain(self, exact: bool) -> dict[Text, int]:
-        """Apply every stream's retention, in pieces; the entries that went, by stream."""
+        """Apply every stream's retention, in pieces, and forget idempotent IDs; the entries that went, by stream."""
         require_writable(self.source, "maintain")
         freed: dict[Text, int] = {}
-        for name in ask(self.source, _retaining):
+        for name in ask(self.source, _to_maintain):
             gone, more = 0, True
             while more:
                 some, more = self.source.submit(partial(expire_named, name, now_ms(), exact))
                 gone += some
             if gone:
                 freed[text_of(name, self.encoding)] = gone
+            after: bytes | None = b""
+            while after is not None:
+                after = self.source.submit(partial(forget_gone, name, now_ms(), after))
         return freed
 
 
@@ -137,7 +141,8 @@ def _copy_rows(txn: WriteTransaction, number: int, to: int) -> None:
         there = step_from(cursor, key + b"\0")
 
 
-def _retaining(txn: RaxTransaction) -> list[bytes]:
-    """The names of the streams that have a retention."""
+def _to_maintain(txn: RaxTransaction) -> list[bytes]:
+    """The names of the streams that have a retention, or remember idempotent IDs."""
     found = ((name, headers.find(txn, name)) for name in headers.all_names(txn))
-    return [name for name, there in found if there is not None and there[1].retention is not None]
+    return [name for name, there in found if there is not None and (
+        there[1].retention is not None or Rax(txn, keys.family(there[0], keys.IDEMPOTENT_AGE)).first() is not None)]

@@ -18,7 +18,7 @@ from ...storage.trees.rax import Rax, RaxTransaction
 from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import NodeLimits, shown
-from ..entries.idempotent import MAX_CAP, MAX_WINDOW, Memory
+from ..entries.idempotent import MAX_CAP, MAX_WINDOW, REDIS, Memory
 from ..entries.session import Source
 from ..entries.sweep import doom_stream
 from ..entries.writer import StreamWriter
@@ -99,10 +99,10 @@ def restore(source: Source, name: bytes, payload: bytes, limits: NodeLimits, rep
         header.entries_added = stream.length if stream.entries_added is None else stream.entries_added
         for group in stream.groups:
             _put_group(txn, made, group)
-        if stream.idempotence is not None:
+        if stream.idempotence not in (None, REDIS):  # what every stream has there is no setting
             header.idempotence = stream.idempotence
         for producer in stream.producers:
-            memory = Memory(txn, made, producer.name)
+            memory = Memory(txn, made, producer.name, by_redis=True)
             for iid, sid in producer.appends:
                 memory.remember(iid, make_id(*sid), now_ms())
 

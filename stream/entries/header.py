@@ -10,7 +10,7 @@
       leaves, leaves ever added,    nodes there are, nodes there ever were
       [page bytes, max bytes, max entries, codec],      when a node is full, how it is sealed
       groups, next group,           consumer groups there are, the number the next one gets
-      [window, cap],                of idempotent appends: seconds, IDs a producer (idempotent.py)
+      [window, cap],                of idempotent appends: seconds, IDs a producer; 0: not set (idempotent.py)
       [checked, {field: type}],     the schema, None or absent where there is none (schema.py)
       [maxlen, …, bytes],           the retention, likewise (retention.py); with max_bytes also the nodes' bytes
       codec,                        of values, likewise for raw (node/values.py)
@@ -104,7 +104,7 @@ class StreamHeader:
         self.limits = limits
         self.groups = 0
         self.next_group = 1
-        self.idempotence = (100, 100)
+        self.idempotence = (0, 0)
         self.schema: StreamSchema | None = None
         self.retention: Retention | None = None
         self.stored_bytes = 0  # of all nodes; right only under a retention with max_bytes

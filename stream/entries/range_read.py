@@ -294,6 +294,18 @@ def get(source: Source, name: bytes, sid: StreamID, number: int | None) -> Entry
     return entries[0] if entries else None
 
 
+def look_up(txn: RaxTransaction, number: int, header: StreamHeader, ids: list[tuple[int, int]],
+            bare: bool) -> dict[tuple[int, int], Entry | None]:
+    """entries_at() for IDs in any order. CorruptionError where a node of one that is not found may be missing."""
+    unique = sorted(set(ids))
+    prefix = keys.family(number, keys.NODE)
+    found = entries_at(Rax(txn, prefix), prefix, header.name, unique, bare)
+    for sid in unique:
+        if sid not in found:
+            require_absent(txn, number, header, sid)
+    return found
+
+
 def by_node(nodes: Rax, ids: list[tuple[int, int]]) -> Iterator[tuple[bytes, bytes, list[tuple[int, int]]]]:
     """Each node that may hold some of the IDs, which ascend, with those IDs. Two seeks a node, whatever it holds."""
     place = nodes.iterator()

@@ -36,14 +36,13 @@ from typing import NamedTuple, TypeVar
 from ...storage import clocks
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument, InvalidStreamID, LockTimeout, NotOwner
-from ...storage.format import keys
-from ...storage.trees.rax import Rax, RaxTransaction
+from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
 from ..entries import deferred, writer
 from ..entries import header as headers
 from ..entries.count import Counter
 from ..entries.header import StreamHeader, shown
-from ..entries.range_read import entries_at, read_now, require_absent
+from ..entries.range_read import look_up, read_now
 from ..entries.session import Direct, Source
 from ..entries.writer import StreamWriter
 from ..node.entry import Entry, delivered
@@ -627,25 +626,14 @@ def redis_lag(header: StreamHeader, group: GroupState) -> int | None:
 def fetch(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> list[Entry | None]:
     """The entries with these IDs, None for each that has been deleted or trimmed. A node is decoded once."""
     stream.flush(txn)
-    found = _look_up(txn, stream.number, stream.header, ids, False)
+    found = look_up(txn, stream.number, stream.header, ids, False)
     return [found.get(sid) for sid in ids]
 
 
 def present(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> Container[ID]:
     """Those of the IDs that have not been deleted or trimmed. Decodes no entry."""
     stream.flush(txn)
-    return _look_up(txn, stream.number, stream.header, ids, True)
-
-
-def _look_up(txn: RaxTransaction, number: int, header: StreamHeader, ids: list[ID],
-             bare: bool) -> dict[ID, Entry | None]:
-    unique = sorted(set(ids))
-    prefix = keys.family(number, keys.NODE)
-    found = entries_at(Rax(txn, prefix), prefix, header.name, unique, bare)
-    for sid in unique:
-        if sid not in found:
-            require_absent(txn, number, header, sid)
-    return found
+    return look_up(txn, stream.number, stream.header, ids, True)
 
 
 def assign(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, rows: list[tuple[ID, int, int, int]],
@@ -707,7 +695,7 @@ def _first_there(txn: RaxTransaction, number: int, header: StreamHeader, rows: I
                  now: int) -> int | None:
     """When the first of these rows falls due, passing over what is due and gone; None for never."""
     while some := list(islice(rows, AT_ONCE)):
-        there = _look_up(txn, number, header, [sid for sid, nack in some if nack.time + idle <= now], True)
+        there = look_up(txn, number, header, [sid for sid, nack in some if nack.time + idle <= now], True)
         for sid, nack in some:
             if nack.time + idle > now or sid in there:
                 return nack.time + idle

@@ -347,6 +347,14 @@ def test_names_that_are_no_text_go_through_every_command(raxlog_cli: Run, orders
     assert raxlog_cli("destroy-group", orders, "orders", group)[0] == 0
 
 
+def test_info_says_how_long_idempotent_ids_are_remembered(raxlog_cli: Run, orders: str) -> None:
+    status, said, _ = raxlog_cli("info", orders, "orders")
+    assert status == 0
+    assert [line.split()[-1] for line in said.splitlines() if "idempotence" in line] == ["86,400", "none"]
+    found = json.loads(raxlog_cli("info", orders, "orders", "--json")[1])
+    assert (found["idempotence-window"], found["idempotence-cap"]) == (86_400, None)
+
+
 def test_settings_are_changed_by_configure(raxlog_cli: Run, orders: str) -> None:
     settings = "--compression", "zstd", "--node-max-entries", "7"
     said = "compression is now zstd, node-max-entries is now 7\n"

@@ -47,7 +47,7 @@ MOVES: dict[str, dict[str, Any]] = {
     "append_once": {"name": streams, "row": pairs, "producer": st.sampled_from([b"p", b"q"]),
                     "iids": st.lists(st.none() | st.sampled_from([b"1", b"2", b"3"]), min_size=1, max_size=5)},
     "extend": {"name": streams, "many": st.integers(1, 8), "stumble": st.sampled_from([False] * 7 + [True])},
-    "configure": {"name": streams, "window": st.sampled_from([1, 100]), "cap": st.sampled_from([1, 2, 100])},
+    "configure": {"name": streams, "window": st.sampled_from([1, 100]), "cap": st.sampled_from([0, 1, 2, 100])},
     "trim": {"name": streams, "maxlen": st.none() | st.integers(0, 10), "place": places, "refs": policies},
     "delete": {"name": streams, "group": group_names, "ids": some},
     "delete_ex": {"name": streams, "group": group_names, "ids": some, "refs": policies},

@@ -12,6 +12,7 @@ they change anything. An entry is (ID, pairs, deliveries, idle seconds).
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -94,8 +95,8 @@ class Stream:
     entries: dict[ID, Pairs] = field(default_factory=dict)
     last: ID = (0, 0)
     groups: dict[bytes, Group] = field(default_factory=dict)
-    window: int = 100
-    cap: int = 100
+    window: int = 0  # of idempotent appends; not set: a day
+    cap: int = 0  # not set: none
     sent: dict[bytes, dict[Any, ID]] = field(default_factory=dict)  # of each producer, oldest first
 
     def told(self, sid: ID, deliveries: int, idle: float | None = None) -> Told:
@@ -133,8 +134,8 @@ class World:
         stream = stream or Stream()
         ticket = ("content", tuple(sorted(pairs))) if iid is None else iid
         sent = stream.sent.setdefault(producer, {}) if producer is not None else {}
-        oldest = self.now - stream.window * 1000
-        if ticket in sent and sent[ticket][0] > oldest:
+        oldest = self.now - (stream.window or 86_400) * 1000
+        if ticket in sent and (sent[ticket][0] > oldest or sent[ticket] in stream.entries):
             return sent[ticket]
         if sid is None:
             sid = (self.now, 0) if self.now > stream.last[0] else (stream.last[0], stream.last[1] + 1)
@@ -142,9 +143,13 @@ class World:
             raise IDZero if sid == (0, 0) else IDTooSmall
         if producer is not None:
             sent.pop(ticket, None)
+            room = 2
             for old, at in list(sent.items()):
-                if at[0] <= oldest or len(sent) >= stream.cap:
-                    del sent[old]
+                if len(sent) < (stream.cap or math.inf):
+                    if at[0] > oldest or not room or at >= next(iter(stream.entries), sid):
+                        break
+                    room -= 1
+                del sent[old]
             sent[ticket] = sid
         self.streams[name] = stream
         stream.entries[sid] = pairs
@@ -204,7 +209,7 @@ class World:
         if cap != stream.cap:
             changed["idempotence_cap"] = cap
         if changed:
-            stream.window, stream.cap, stream.sent = window, cap, {}
+            stream.window, stream.cap = window, cap
         return changed
 
     def stream(self, name: bytes) -> Stream:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....storage.errors import NoGroup, NoStream, RaxlogError
+from ....stream.entries.idempotent import MAX_CAP, MAX_WINDOW, RedisProducer, set_by_redis
 from ....stream.group.group import Group
 from ....stream.info import FullInfo, GroupDetail, StreamInfo, count_rax
 from ....stream.multi_read import read_group_streams
@@ -55,6 +57,8 @@ def _xadd(run: Run, words: list[bytes]) -> object:
         raise CommandError("ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs")
     options: dict[str, Any] = {"refs": trim.refs, "create": trim.create, "producer": trim.producer,
                                "idempotent_id": trim.idempotent_id}
+    if trim.producer is not None:
+        options["producer"] = RedisProducer(trim.producer)
     if trim.maxlen is not None or trim.minid is not None:
         options |= {"maxlen": trim.maxlen, "minid": trim.minid, "approximate": trim.approximate, "limit": trim.limit}
     stream = stream_of(run, words[1])
@@ -146,9 +150,8 @@ def _xsetid(run: Run, words: list[bytes]) -> object:
 
 @command("xcfgset", -2, WRITES)
 def _xcfgset(run: Run, words: list[bytes]) -> object:
-    limits = {b"idmp-duration": ("idempotence_window", 86_400, "seconds"),
-              b"idmp-maxsize": ("idempotence_cap", 10_000, "entries")}
-    settings: dict[str, Any] = {}
+    limits = {b"idmp-duration": ("window", MAX_WINDOW, "seconds"), b"idmp-maxsize": ("cap", MAX_CAP, "entries")}
+    settings: dict[str, int] = {}
     at = 2
     while at < len(words):
         if words[at].lower() not in limits or at + 1 >= len(words):
@@ -163,10 +166,10 @@ def _xcfgset(run: Run, words: list[bytes]) -> object:
         at += 2
     if not settings:
         raise CommandError("ERR At least one parameter must be specified")
-    stream = stream_of(run, words[1])
-    if not stream.exists():
+    if not stream_of(run, words[1]).exists():
         raise CommandError(NO_KEY)
-    stream.configure(**settings)
+    assert run.keys.batch is not None
+    run.keys.batch.submit(partial(set_by_redis, run.name(words[1]), settings.get("window"), settings.get("cap")))
     return "OK"
 
 

@@ -201,9 +201,10 @@ def _retention(typed: str) -> Retention:
      argument("--node-max-bytes", type=whole, metavar="N", help="a node is full by Redis' rule; 0: no limit"),
      argument("--node-max-entries", type=whole, metavar="N", help="entries of a node; 0: no limit"),
      argument("--idempotence-window", type=positive, metavar="SECONDS",
-              help=f"how long idempotent appends are remembered, up to {MAX_WINDOW:,}"),
-     argument("--idempotence-cap", type=positive, metavar="N",
-              help=f"how many of each producer are remembered, up to {MAX_CAP:,}"),
+              help="how long idempotent IDs are remembered at least, even if their entries are gone: up to "
+              f"{MAX_WINDOW:,}, the default"),
+     argument("--idempotence-cap", type=whole, metavar="N",
+              help=f"how many of each producer are remembered at most, up to {MAX_CAP:,}; 0: no cap, the default"),
      argument("--schema", read=_schema, metavar="COLUMNS",
               help='the types of fields, "item string, qty bigint": columns of export and Spark; "" removes it'),
      argument("--schema-checked", action=argparse.BooleanOptionalAction, help="refuse appends that break the schema"),
@@ -212,10 +213,11 @@ def _retention(typed: str) -> Retention:
               'several; "" removes it'),
      argument("--codec", choices=CODECS, help="of values appended from now on"),
      *WRITING),
-    """--compression and the node limits apply to new nodes. Changing the window or the cap forgets
-all idempotent appends, as XCFGSET does. --retention removes the oldest entries: those beyond maxlen,
-max_age or max_bytes, and with "acked" those that every consumer group has acknowledged, except
-groups that were not read from for idle_group seconds. See also: raxlog maintain. Prints the changed
+    """--compression and the node limits apply to new nodes. Window and cap also hold for idempotent IDs that
+are remembered already; 'raxlog serve' takes them as Redis does, and 100 each if not set. --retention
+removes the oldest entries: those beyond maxlen, max_age or max_bytes, and with "acked" those that
+every consumer group has acknowledged, except groups that were not read from for idle_group seconds.
+See also: raxlog maintain. Prints the changed
 settings.""",
     "raxlog configure events.rax orders --compression zstd",
     'raxlog configure events.rax jobs --retention "acked idle_group=3600 max_age=604800"',

@@ -32,6 +32,7 @@ from ..groups.groups import group_json, groups_table
 from .node_diagram import DrawnNode
 
 _WORTH_A_LINE = 1 << 20  # bytes free
+_NONE = {"idempotence-cap": "none"}  # what None is, where it is not unknown
 
 
 @command(
@@ -141,6 +142,7 @@ def _figures(stream: Stream, rax: bool, as_json: bool) -> None:
 
 
 def _listed(figures: dict[str, Any]) -> list[str]:
+    figures = {name: _NONE.get(name) if value is None else value for name, value in figures.items()}
     return output.table([(name, _said(value)) for name, value in figures.items()])
 
 
