@@ -55,6 +55,8 @@ class WorkerProcesses:
         """As Worker.run(). NoGroup where the group has been destroyed."""
         self._refuse_held_clock()
         self._burst = burst
+        for place in self._places:
+            place.is_done = False
         in_main = signals and threading.current_thread() is threading.main_thread()
         with on_signals(self.stop) if in_main else nullcontext():
             try:

@@ -34,7 +34,7 @@ class Result:
                  "dead"       the entry is a dead letter: ``error`` is that of the last try
                  "not_kept"   the entry has been acknowledged, or passed over, and no result is kept (any more)
                  "gone"       it is not in the stream any more, nor among the dead letters: deleted, trimmed, replayed
-                 "unknown"    the stream has never had an entry with that ID
+                 "unknown"    greater than each ID that the stream has had
                  "timeout"    none of these yet
     """
 

@@ -103,7 +103,8 @@ class Worker:
         self._drain = duration_ms("drain", drain) / 1000
         self._result_ttl = None if result_ttl is None else duration_ms("result_ttl", result_ttl) / 1000
         if self._lease < _SHORTEST or self._timeout == 0:
-            raise InvalidArgument(f"lease={lease!r} must be {_SHORTEST} seconds or more, timeout={timeout!r} not 0")
+            raise InvalidArgument(f"lease={lease!r} must be {_SHORTEST} seconds or more" if self._lease < _SHORTEST
+                                  else f"timeout={timeout!r} must be more than 0")
         self._group = group
         self._letters = letters
         self._next_due = next_due  # of the group
@@ -141,7 +142,8 @@ class Worker:
         """Work until stop() or, in the main thread and with ``signals``, until SIGTERM or Ctrl-C.
 
         With ``burst`` it also ends when there is nothing to read; entries that wait for a retry, or for the end of
-        a lease, are left to the next run. It also ends once ``until`` returns True; this is called every 0.2 s.
+        a lease, are left to the next run. It also ends once ``until`` returns True; this is called every 0.2 s. It may
+        be called again, unless it was stopped.
 
         Running handlers then have ``drain`` seconds to end. Entries whose handlers have not ended are given back,
         and those threads are abandoned. Raises the error that ended a thread, such as NoGroup if the group has been
@@ -176,10 +178,6 @@ class Worker:
                     clocks.held.advance(left)
                 else:  # or it is due by now, and was not to be had
                     self._ended.wait(min(max(left, FLUSH), _AGAIN))
-            asked = self._stop.is_set()
-        if not asked:
-            self._stop.clear()
-        self._ended.clear()
         return dict(Counter(self.counts) - before)
 
     @contextmanager
@@ -192,6 +190,7 @@ class Worker:
                 self._forget([one.name for one in self._consumers() if is_left_behind(one, self._lease)])
                 start(beat)
                 yield
+                asked = self._stop.is_set()
             finally:
                 self._stop.set()
                 self._end(clocks.elapsed() + self._drain)
@@ -203,6 +202,9 @@ class Worker:
                     self._forget([lane.name for lane in (*self._lanes, *self._gone)])
         if self._error is not None:
             raise self._error
+        if not asked:
+            self._stop.clear()
+        self._ended.clear()
 
     def _consumers(self) -> list[ConsumerInfo]:
         with suppress(RaxlogError):  # the lanes raise it

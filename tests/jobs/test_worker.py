@@ -287,8 +287,19 @@ def test_a_burst_ends_when_nothing_is_left(store: raxlog.Store, group: raxlog.Gr
     worker = group.worker(lambda entry: time.sleep(0.0001), **options)
     worker.run(burst=True)
     assert is_empty(group)
-    worker = group.worker(lambda entry: None, **options)
+    worker.run(burst=True)  # with nothing to do
+    store.stream("jobs").extend([{"n": n} for n in range(50)])
     worker.run(burst=True)
+    assert is_empty(group)
+
+
+def test_a_worker_that_was_stopped_stays_so(store: raxlog.Store, group: raxlog.Group) -> None:
+    store.stream("jobs").append({"n": 1})
+    worker = group.worker(lambda entry: worker.stop())
+    worker.run(burst=True)
+    store.stream("jobs").append({"n": 2})
+    worker.run(burst=True)
+    assert worker.counts == {"done": 1}
 
 
 def test_delays_grow_up_to_their_cap() -> None:

@@ -85,7 +85,8 @@ class AsyncGroup(Handle[Group]):
 
     async def wait_result(self, id: IDLike, timeout: float | None = None) -> Result:
         """Wait for the result of an entry: like Group.wait_result(), without a thread."""
-        seen = {Condition(job_moves, self.stream, self.name, parse_id(id)): "timeout"}
+        names = name_bytes(self.stream), member_name(self.name, "group")
+        seen = {Condition(job_moves, *names, parse_id(id)): "timeout"}
 
         async def look() -> Look[Result | None]:
             result = await self._threads.call("reads", partial(self._plain.wait_result, id, 0))
