@@ -523,7 +523,8 @@ class Store:
 
         An append that begins a node does the same; this call is for streams that get no appends, and for a
         backlog. It removes 1,000 nodes per commit and rule. A stream without retention and IDs costs
-        about 8 µs, 1,000 IDs about 3 ms; those from where on no entry has been deleted by its ID are not read.
+        about 10 µs. 1,000 IDs out of their window cost about 3 ms, and 11 where they go; where no entry has been
+        deleted by its ID from theirs on, they are not read.
         CorruptionError at a damaged node; entries removed before that stay removed.
         """
         return self._streams.maintain(exact)
