@@ -7,7 +7,7 @@
 StreamID('1732185612345-0')
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .storage import kernels
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from .tools.resp.client import redis_client
     from .transaction import Transaction
 
-    open = Store.open
+    open: Final = Store.open
 else:
     from .storage.errors import RaxlogError, StoreError  # there to be caught where nothing can be loaded any more
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from .index.pubsub.pubsub import PubSub
 from .stream.entries.batch import Batch, kept
@@ -84,55 +84,55 @@ def _range(stream: Stream, start: IDLike = "-", end: IDLike = "+", count: int | 
 class QueuedStream(Queue[Stream]):
     """The calls of a stream."""
 
-    append = _queued(Stream.append)
-    extend = _queued(Stream.extend)
-    delete = _queued(Stream.delete)
-    delete_ex = _queued(Stream.delete_ex)
-    trim = _queued(Stream.trim)
-    set_id = _queued(Stream.set_id)
-    configure = _queued(Stream.configure)
-    create_group = _queued(Stream.create_group)
-    cancel_deferred = _queued(Stream.cancel_deferred)
-    range = _queued(_range)
-    get = _queued(Stream.get)
-    length = _queued(Stream.__len__)
-    exists = _queued(Stream.exists)
-    count = _queued(Stream.count)
-    info = _queued(Stream.info)
-    full_info = _queued(Stream.full_info)
-    dump = _queued(Stream.dump)
-    groups = _queued(Stream.groups)
+    append: Final = _queued(Stream.append)
+    extend: Final = _queued(Stream.extend)
+    delete: Final = _queued(Stream.delete)
+    delete_ex: Final = _queued(Stream.delete_ex)
+    trim: Final = _queued(Stream.trim)
+    set_id: Final = _queued(Stream.set_id)
+    configure: Final = _queued(Stream.configure)
+    create_group: Final = _queued(Stream.create_group)
+    cancel_deferred: Final = _queued(Stream.cancel_deferred)
+    range: Final = _queued(_range)
+    get: Final = _queued(Stream.get)
+    length: Final = _queued(Stream.__len__)
+    exists: Final = _queued(Stream.exists)
+    count: Final = _queued(Stream.count)
+    info: Final = _queued(Stream.info)
+    full_info: Final = _queued(Stream.full_info)
+    dump: Final = _queued(Stream.dump)
+    groups: Final = _queued(Stream.groups)
 
 
 class QueuedGroup(Queue[Group]):
     """The calls of a consumer group."""
 
-    read = _queued(Group.read)
-    ack = _queued(Group.ack)
-    nack = _queued(Group.nack)
-    ack_delete = _queued(Group.ack_delete)
-    renew = _queued(Group.renew)
-    claim = _queued(Group.claim)
-    autoclaim = _queued(Group.autoclaim)
-    autoclaim_ids = _queued(Group.autoclaim_ids)
-    claim_ids = _queued(Group.claim_ids)
-    pending = _queued(Group.pending)
-    pending_entries = _queued(Group.pending_entries)
-    consumers = _queued(Group.consumers)
-    info = _queued(Group.info)
-    set_id = _queued(Group.set_id)
-    entries_after = _queued(Group.entries_after)
-    create_consumer = _queued(Group.create_consumer)
-    delete_consumer = _queued(Group.delete_consumer)
-    destroy = _queued(Group.destroy)
+    read: Final = _queued(Group.read)
+    ack: Final = _queued(Group.ack)
+    nack: Final = _queued(Group.nack)
+    ack_delete: Final = _queued(Group.ack_delete)
+    renew: Final = _queued(Group.renew)
+    claim: Final = _queued(Group.claim)
+    autoclaim: Final = _queued(Group.autoclaim)
+    autoclaim_ids: Final = _queued(Group.autoclaim_ids)
+    claim_ids: Final = _queued(Group.claim_ids)
+    pending: Final = _queued(Group.pending)
+    pending_entries: Final = _queued(Group.pending_entries)
+    consumers: Final = _queued(Group.consumers)
+    info: Final = _queued(Group.info)
+    set_id: Final = _queued(Group.set_id)
+    entries_after: Final = _queued(Group.entries_after)
+    create_consumer: Final = _queued(Group.create_consumer)
+    delete_consumer: Final = _queued(Group.delete_consumer)
+    destroy: Final = _queued(Group.destroy)
 
 
 class QueuedState(Queue[State]):
     """The calls of the durable key-value space."""
 
-    get = _queued(State.get)
-    set = _queued(State.__setitem__)
-    delete = _queued(State.__delitem__)
+    get: Final = _queued(State.get)
+    set: Final = _queued(State.__setitem__)
+    delete: Final = _queued(State.__delitem__)
 
 
 class Pipeline(Queue[Calls]):
@@ -174,16 +174,16 @@ class Pipeline(Queue[Calls]):
         """The durable key-value space; its calls are queued."""
         return QueuedState(self, self._handle.state)
 
-    publish = _queued(Calls.publish)
-    bind = _queued(Calls.bind)
-    unbind = _queued(Calls.unbind)
-    streams = _queued(Calls.streams)
-    rename_stream = _queued(Calls.rename_stream)
-    copy_stream = _queued(Calls.copy_stream)
-    restore_stream = _queued(Calls.restore_stream)
-    delete_stream = _queued(Calls.delete_stream)
-    read = _queued(Calls.read)
-    read_group = _queued(Calls.read_group)
+    publish: Final = _queued(Calls.publish)
+    bind: Final = _queued(Calls.bind)
+    unbind: Final = _queued(Calls.unbind)
+    streams: Final = _queued(Calls.streams)
+    rename_stream: Final = _queued(Calls.rename_stream)
+    copy_stream: Final = _queued(Calls.copy_stream)
+    restore_stream: Final = _queued(Calls.restore_stream)
+    delete_stream: Final = _queued(Calls.delete_stream)
+    read: Final = _queued(Calls.read)
+    read_group: Final = _queued(Calls.read_group)
 
     def add(self, function: Callable[[], Any]) -> Pipeline:
         """Queue a call on a handle that is bound to the pipeline's batch, as the methods do."""

@@ -220,7 +220,7 @@ class Transaction(Calls):
             raise
         return self
 
-    __exit__ = _Exit()
+    __exit__: _Exit = _Exit()
 
     def _leave(self, kind: type[BaseException] | None, error: BaseException | None,
                trace: TracebackType | None) -> None:

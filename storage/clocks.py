@@ -23,10 +23,10 @@ from .errors import InvalidArgument, RaxlogError
 
 wall_ns: Callable[[], int] = time.time_ns
 monotonic: Callable[[], float] = time.monotonic
-machine_ns = time.time_ns
-elapsed = time.perf_counter
-boot_ns = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
-sleep = time.sleep
+machine_ns: Callable[[], int] = time.time_ns
+elapsed: Callable[[], float] = time.perf_counter
+boot_ns: partial[int] = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+sleep: Callable[[float], None] = time.sleep
 held: Clock | None = None  # by a test
 guard: Callable[[], object] = object  # raises where the clock may not be moved; the environments', once that is loaded
 followers: WeakSet[Any] = WeakSet()  # each has a method clock_moved(), by which its waits look at the clock again

@@ -27,8 +27,8 @@ from .errors import StoreError
 T = TypeVar("T")
 
 FORK_PATIENCE = 2.0  # seconds
-acquire_in_time = methodcaller("acquire", True, FORK_PATIENCE)
-acquire_now = methodcaller("acquire", False)
+acquire_in_time: methodcaller = methodcaller("acquire", True, FORK_PATIENCE)
+acquire_now: methodcaller = methodcaller("acquire", False)
 _RUNS = 48
 _WIPEONFORK = 18  # MADV_WIPEONFORK, from <linux/mman.h>
 
@@ -39,8 +39,8 @@ HERE = memoryview(_page)[:1]  # HERE[0]: one of these; a call that finds none as
 FORKED, USUAL, LATE = 0, 1, 2  # in a child whose hooks have not run; …; where they ran late, and not all can be used
 HERE[0] = USUAL
 
-forks = 0  # that lie between this process and the first; look() before it is asked outside of hooks
-is_late = False  # the last one was not seen by Python
+forks: int = 0  # that lie between this process and the first; look() before it is asked outside of hooks
+is_late: bool = False  # the last one was not seen by Python
 
 _in_child: list[Callable[[], None]] = []
 _running = RLock()

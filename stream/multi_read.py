@@ -38,8 +38,8 @@ class Found(dict[N, list[Entry]]):
 
     def __init__(self, pairs: Iterable[tuple[N, list[Entry]]] = (), consumers_created: Iterable[N] = ()) -> None:
         super().__init__()
-        self.pairs = list(pairs)
-        self.consumers_created = list(consumers_created)
+        self.pairs: list[tuple[N, list[Entry]]] = list(pairs)
+        self.consumers_created: list[N] = list(consumers_created)
         for name, entries in self.pairs:
             self[name] = self[name] + entries if name in self else entries
 

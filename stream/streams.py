@@ -29,9 +29,9 @@ class Streams:
     __slots__ = ("encoding", "limits", "source")
 
     def __init__(self, source: Source, limits: NodeLimits, encoding: str | None) -> None:
-        self.source = source
-        self.limits = limits
-        self.encoding = encoding
+        self.source: Source = source
+        self.limits: NodeLimits = limits
+        self.encoding: str | None = encoding
 
     def bound(self, source: Source) -> Streams:
         """The same streams, with calls that go elsewhere (entries/session.py)."""

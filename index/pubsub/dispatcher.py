@@ -58,7 +58,7 @@ class Dispatcher:
         self._thread: threading.Thread | None = None
         self._changes = 0  # how often _poke() was called
         self._next: int | None = None  # the number of the message to read next
-        self.callbacks = Callbacks()
+        self.callbacks: Callbacks = Callbacks()
         # By subscription ID; by (kind, channel or glob) and then listener: the number of its first message.
         self._subjects: dict[int, tuple[Queue[Any], int]] = {}
         self._channels: dict[tuple[bytes, bytes], dict[Queue[Any], int]] = {}

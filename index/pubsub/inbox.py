@@ -223,7 +223,7 @@ class Queue(Inbox[M]):
         super().__init__(callback, callbacks)
         self._max_queued = max_queued
         self._waiting: deque[M] = deque()
-        self.dropped = 0
+        self.dropped: int = 0
         self.missed_at_most = 0
 
     @abstractmethod

@@ -44,11 +44,11 @@ class Message:
     def __init__(self, subject: str | None, pairs: list[tuple[Text, Text]], id: StreamID | None = None,
                  deliveries: int = 0, ack: Callable[[StreamID], int] | None = None,
                  ids: dict[Text, StreamID] | None = None) -> None:
-        self.subject = subject
+        self.subject: str | None = subject
         self._pairs = pairs
-        self.ids = {} if ids is None else ids
-        self.id = next(iter(self.ids.values()), id)
-        self.deliveries = deliveries
+        self.ids: dict[Text, StreamID] = {} if ids is None else ids
+        self.id: StreamID | None = next(iter(self.ids.values()), id)
+        self.deliveries: int = deliveries
         self._ack = ack
 
     @property
@@ -88,8 +88,8 @@ class LiveSubscription(Queue[Message]):
         self._live = live
         self.id = 0  # until the index has given one
         self._encoding = encoding
-        self.subject = wanted.subject.decode("utf-8", UNDECODABLE)
-        self.queue = None if wanted.queue is None else text_of(wanted.queue, encoding)
+        self.subject: str = wanted.subject.decode("utf-8", UNDECODABLE)
+        self.queue: Text | None = None if wanted.queue is None else text_of(wanted.queue, encoding)
 
     def close(self) -> None:
         """End the subscription and drop the messages in its queue. One commit: for many see LiveSubscriptions."""

@@ -152,7 +152,7 @@ class PubSub:
         self._limits = limits
         self._encoding = encoding
         self._leases = source.env.attached(Leases)
-        self.subjects = Sublist(source)
+        self.subjects: Sublist = Sublist(source)
         self._details: dict[int, Detail] = {}
         self._dispatcher: Dispatcher | None = None
         self._channels: Channels | None = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from ...stream.entries.session import Source, ask, asking, changing
 from . import match as matching
@@ -31,7 +31,7 @@ class Sublist:
 
     def __init__(self, source: Source, cache: Cache | None = None) -> None:
         self._source = source
-        self.cache = Cache() if cache is None else cache  # Cache(0) remembers nothing
+        self.cache: Cache = Cache() if cache is None else cache  # Cache(0) remembers nothing
 
     def with_cache(self, cache: Cache) -> Sublist:
         """The same subscriptions through another cache; Cache(0) remembers nothing."""
@@ -41,7 +41,7 @@ class Sublist:
         """Store a subscription, durable when this returns; its ID. The options of Subscription.of()."""
         return self.insert_many([Subscription.of(subject, **options)])[0]
 
-    insert_many = changing(sublist.insert_many)
+    insert_many: Final = changing(sublist.insert_many)
 
     def remove(self, number: int) -> Subscription:
         """Remove a subscription; what it was. NoSubscription if it is not there."""
@@ -52,8 +52,8 @@ class Sublist:
         wanted = list(numbers)
         return self._source.submit(lambda txn: sublist.remove_many(txn, wanted))
 
-    remove_owner = changing(sublist.remove_owner)
-    set_weight = changing(sublist.set_weight)
+    remove_owner: Final = changing(sublist.remove_owner)
+    set_weight: Final = changing(sublist.set_weight)
 
     def match(self, subject: str | bytes) -> Match:
         """All subscribers of a literal subject: 1.5 µs from the cache, 12 µs from the index."""
@@ -75,13 +75,13 @@ class Sublist:
         """(pattern, plain subscriptions, members of groups) of the patterns that overlap ``within``."""
         return ask(self._source, lambda txn: list(matching.patterns(txn, within)))
 
-    num_interest = asking(matching.num_interest)
-    reverse_match = asking(matching.reverse_match)
-    get = asking(sublist.get)
-    by_name = asking(sublist.by_name)
-    by_owner = asking(sublist.by_owner)
-    by_queue = asking(sublist.by_queue)
-    __len__ = asking(sublist.count)
+    num_interest: Final = asking(matching.num_interest)
+    reverse_match: Final = asking(matching.reverse_match)
+    get: Final = asking(sublist.get)
+    by_name: Final = asking(sublist.by_name)
+    by_owner: Final = asking(sublist.by_owner)
+    by_queue: Final = asking(sublist.by_queue)
+    __len__: Final = asking(sublist.count)
 
     def __iter__(self) -> Iterator[Subscription]:
         """All subscriptions in the order they were made, read 1,000 at a time."""

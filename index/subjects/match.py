@@ -79,9 +79,9 @@ class Match:
     __slots__ = ("by_kind", "fanout", "queues", "targets")
 
     def __init__(self, by_kind: dict[int, tuple[int, ...]], queues: dict[bytes, tuple[Member, ...]]) -> None:
-        self.by_kind = by_kind
-        self.queues = queues
-        self.fanout = sum(map(len, by_kind.values())) + len(queues)  # deliveries: a group counts once
+        self.by_kind: dict[int, tuple[int, ...]] = by_kind
+        self.queues: dict[bytes, tuple[Member, ...]] = queues
+        self.fanout: int = sum(map(len, by_kind.values())) + len(queues)  # deliveries: a group counts once
         self.targets: object = None
 
     def __bool__(self) -> bool:

@@ -16,7 +16,7 @@ index, for no match of local subscriptions depends on it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument, SubjectError
@@ -225,13 +225,13 @@ class RemoteInterest:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    apply = changing(apply)
-    update = changing(update)
-    remove = changing(remove)
-    remove_route = changing(remove_route)
-    has_interest = asking(has_remote_interest)
-    match = asking(match_remote)
-    __len__ = asking(count)
+    apply: Final = changing(apply)
+    update: Final = changing(update)
+    remove: Final = changing(remove)
+    remove_route: Final = changing(remove_route)
+    has_interest: Final = asking(has_remote_interest)
+    match: Final = asking(match_remote)
+    __len__: Final = asking(count)
 
     def __iter__(self) -> Iterator[RemoteSubscription]:
         """All rows of one moment, by account and subject; in memory, 100 bytes and the names of each."""

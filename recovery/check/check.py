@@ -236,13 +236,13 @@ class StoreWalk:
     tree: PageTree  # once begin() has found one
 
     def __init__(self, current: Path, send: Callable[[dict[str, Any]], None]) -> None:
-        self.data = current / directory.DATA
+        self.data: Path = current / directory.DATA
         self.generation = current
         self.send = send
-        self.find = Findings(send)
+        self.find: Findings = Findings(send)
         self.is_first = True  # else a walk before has reported the pages
         try:
-            self.file = PageFile(self.data)
+            self.file: PageFile = PageFile(self.data)
         except OSError as error:
             raise StoreError(f"{self.data} cannot be read: {error}.") from error
         self.meta: Meta | None = None

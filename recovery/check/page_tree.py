@@ -94,7 +94,7 @@ class PageTree(RawRecords):
         self._last_page = last_page
         self.faults: list[Fault] = []
         self.reachable: set[int] = set()
-        self.leaves = 0  # pages that can be read
+        self.leaves: int = 0  # pages that can be read
         self._lows: list[bytes] = []
         self._pages: list[int] = []
         self._ends: list[bytes | None] = []

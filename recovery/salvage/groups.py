@@ -38,8 +38,8 @@ class GroupsBuilder:
         self._stream = stream
         self._number = stream.number
         self._doomed = doomed
-        self.groups = 0
-        self.pending = 0
+        self.groups: int = 0
+        self.pending: int = 0
 
     def build(self) -> None:
         """Build all groups; the stream's header gets their number."""

@@ -61,11 +61,11 @@ class GatheredRecords(RawRecords):
         self._last_page: tuple[int, bytes] = (-1, b"")
         self.hidden: list[tuple[bytes, bytes | None]] = []  # key ranges of damaged pages
         self.damaged: dict[int, str] = {}  # pages
-        self.doubtful = 0
+        self.doubtful: int = 0
         self._doubted: set[bytes] = set()  # keys that were taken from pages that may be old copies
         self._first_pages: list[tuple[int, int, list[bytes]]] = []  # copies of the one with the store's record
         self.notes: list[str] = []
-        self.sealed = 0
+        self.sealed: int = 0
 
     def take_page(self, number: int, page: bytes, only_hidden: bool, doubt: bool) -> None:
         """Take the records of one page that have a right checksum.

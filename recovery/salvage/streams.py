@@ -44,14 +44,14 @@ class StreamBuilder:
         self._txn = txn
         self.number = number
         self.name = name
-        self.shown = shown(name)
+        self.shown: str = shown(name)
         self.lost: list[Loss] = []
-        self.entries = 0
-        self.nodes = 0
+        self.entries: int = 0
+        self.nodes: int = 0
         self.old: StreamHeader | None = None
         with contextlib.suppress(*FAILURES):
             self.old = headers.load(gathered, number)
-        self.header = self.old or StreamHeader(name, NodeLimits())
+        self.header: StreamHeader = self.old or StreamHeader(name, NodeLimits())
         self.header.name = name
         if self.old is None:
             self.lose("header: limits and counters are as in a new stream")

@@ -32,7 +32,7 @@ class DigestWriter(io.BufferedWriter):
 
     def __init__(self, path: Path) -> None:
         super().__init__(zstd.create(path), _FLUSH)
-        self.records = 0
+        self.records: int = 0
 
     def add(self, key: bytes, checksum: bytes) -> None:
         """Write the next row; keys ascend."""

@@ -34,7 +34,7 @@ class LocalFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.url = str(path)
+        self.url: str = str(path)
 
     def read(self, name: str) -> bytes:
         """The bytes of a small file. NotAStore if it is absent, StoreError if it cannot be read."""
@@ -64,7 +64,7 @@ class RemoteFolder:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+        self.url: str = url.rstrip("/")
         try:
             import fsspec  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
         except ImportError:

@@ -41,7 +41,7 @@ class ShardCache:
     def __init__(self, folder: str | os.PathLike[str], limit: int) -> None:
         if type(limit) is not int or limit < 1:
             raise InvalidArgument(f"limit={limit!r} must be a whole number of bytes >= 1")
-        self.folder = Path(folder)
+        self.folder: Path = Path(folder)
         self.limit = limit
 
     def open(self, place: RemoteFolder, shard: ShardFile) -> BinaryIO:

@@ -118,7 +118,7 @@ class ShardReader:
     def __init__(self, file: BinaryIO, name: str = "the shard") -> None:
         self._file = file
         self._name = name
-        self.header = self._read_header()
+        self.header: ShardHeader = self._read_header()
 
     def nodes(self, start: tuple[int, int] | None = None,
               end: tuple[int, int] | None = None) -> Iterator[tuple[StreamID, bytes]]:

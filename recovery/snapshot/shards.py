@@ -198,8 +198,8 @@ class ShardSet:
     """
 
     def __init__(self, where: str | os.PathLike[str]) -> None:
-        self.place = location_of(where)
-        self.manifest = manifest.read(where)
+        self.place: Location = location_of(where)
+        self.manifest: Manifest = manifest.read(where)
         if self.manifest.kind != "shards":
             raise NotAStore(f"{self.place.url} is of kind {self.manifest.kind!r}; 'raxlog snapshot' makes shards, too.")
 

@@ -66,6 +66,8 @@ from .write_transaction import WriteTransaction  # cimport
 
 if TYPE_CHECKING:
     from ..engine.environment import Environment
+    from ..engine.store_map import StoreMap
+    from ..files.store_files import StoreFiles
 
 SOURCE_HASH = ""
 
@@ -96,15 +98,15 @@ class Call:
     __slots__ = ("brings", "done", "error", "gone", "operation", "result", "then", "thread", "waiter", "woken")
 
     def __init__(self, operation: Callable[[WriteTransaction], Any] | None) -> None:
-        self.operation = operation  # None: the call wants the lead for itself
+        self.operation: Callable[[WriteTransaction], Any] | None = operation  # None: the call wants the lead for itself
         self.result: Any = None
         self.error: BaseException | None = None
-        self.done = False
-        self.gone = False  # its caller waits no more, or has been taken for such a one
+        self.done: bool = False
+        self.gone: bool = False  # its caller waits no more, or has been taken for such a one
         self.thread: int = get_ident()
         self.waiter: Any = None  # the lock its caller sleeps on
         self.then: Call | None = None  # the call that this one wakes in turn
-        self.woken = 0.0  # when that was asked for
+        self.woken: float = 0.0  # when that was asked for
         self.brings: list[Call] | None = None  # calls without a thread, applied before this one and done before it
 
 
@@ -121,22 +123,22 @@ class Commits:
     )
 
     def __init__(self, env: Environment) -> None:
-        self.env = env
-        self.files = env.files
-        self.map = env.map
-        self.leading = threading.Lock()  # held by the thread that leads: close() waits
-        self.writing = threading.Lock()  # held while the write transaction is open: a fork waits
-        self.mutex = threading.Lock()  # of queue and leader
+        self.env: Environment = env
+        self.files: StoreFiles = env.files
+        self.map: StoreMap = env.map
+        self.leading: threading.Lock = threading.Lock()  # held by the thread that leads: close() waits
+        self.writing: threading.Lock = threading.Lock()  # held while the write transaction is open: a fork waits
+        self.mutex: threading.Lock = threading.Lock()  # of queue and leader
         self.queue: deque[Call] = deque()
         self.leader: Call | None = None
         self.batch: list[Call] = []  # what the leader has taken from the queue
-        self.last_batch = 1
-        self.last_commit = 0.0  # seconds
-        self.crowded = 0  # batches in which no follower wakes another
-        self.wanted = 0  # the length of the queue at which the leader is woken
-        self.gathered = threading.Lock()
+        self.last_batch: int = 1
+        self.last_commit: float = 0.0  # seconds
+        self.crowded: int = 0  # batches in which no follower wakes another
+        self.wanted: int = 0  # the length of the queue at which the leader is woken
+        self.gathered: threading.Lock = threading.Lock()
         self.gathered.acquire()
-        self.locked = False  # the writer's lock has been asked for
+        self.locked: bool = False  # the writer's lock has been asked for
         self.silent: tuple[Call | None, float] = (None, 0.0)  # a leader that does not lead, and since when
         self.on_waiter: Callable[[], None] | None = None  # called by a call that has to queue
         # The commit under way, and what is kept from one to the next.
@@ -144,8 +146,8 @@ class Commits:
         self.open_write: Any = None
         self.committing: tuple[int, list[Call]] | None = None
         self.warm: dict[Any, Any] = {}
-        self.warm_id = -1
-        self.epoch = 0  # moves with each commit of another process that is found
+        self.warm_id: int = -1
+        self.epoch: int = 0  # moves with each commit of another process that is found
 
     def submit(self, operation: Callable[[WriteTransaction], T], timeout: float) -> T:
         """Apply ``operation`` in a transaction shared with others; its result once committed.

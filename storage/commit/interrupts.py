@@ -16,7 +16,7 @@ Whether a commit counts that was struck is asked of the log's end (settle()), fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import lmdb
 
@@ -47,7 +47,7 @@ def leave(commits: Commits, call: Call) -> None:
     commits.pass_on(call)
 
 
-leave_as_thread = noted(leave)
+leave_as_thread: Final = noted(leave)
 
 
 def is_lost(commits: Commits, call: Call, leader: Call, now: float) -> bool:

@@ -37,13 +37,13 @@ class WriteTransaction:
     __slots__ = ("changes", "cursor", "delete_raw", "dirty", "env", "epoch", "get", "id", "put_raw", "raw", "warm")
 
     def __init__(self, env: Environment, raw: Any, warm: dict[Any, Any], epoch: int) -> None:
-        self.env = env
-        self.raw = raw
+        self.env: Environment = env
+        self.raw: Any = raw
         self.id: int = raw.id()
-        self.warm = warm
-        self.epoch = epoch
+        self.warm: dict[Any, Any] = warm
+        self.epoch: int = epoch
         self.dirty: dict[Any, Flushable] = {}
-        self.changes = 0
+        self.changes: int = 0
         self.get: Any = raw.get
         self.cursor: Any = raw.cursor
         self.put_raw: Any = raw.put

@@ -80,15 +80,15 @@ class Environment:
     def __init__(self, path: Path, options: OpenOptions) -> None:
         self.path = path
         self.options = options
-        self.readonly = options.readonly
-        self.inherited = False  # from before a fork, and not used since
+        self.readonly: bool = options.readonly
+        self.inherited: bool = False  # from before a fork, and not used since
         self.record: StoreRecord
         self.last_end: LastEnd
-        self.gate = ReaderGate()
-        self.files = StoreFiles(path, self.live)
-        self.map = StoreMap(path, options, self.files, self.gate, self.forget_last_commit)
-        self.checked = -1  # the last transaction a read has found without the mark of a superseded generation
-        self.commits = Commits(self)
+        self.gate: ReaderGate = ReaderGate()
+        self.files: StoreFiles = StoreFiles(path, self.live)
+        self.map: StoreMap = StoreMap(path, options, self.files, self.gate, self.forget_last_commit)
+        self.checked: int = -1  # the last transaction a read has found without the mark of a superseded generation
+        self.commits: Commits = Commits(self)
         self._opened = self._closed = False
         self._attached: dict[type[Attachment], Any] = {}
         self._forked_inside = self._forked_unseen = False

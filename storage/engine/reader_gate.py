@@ -48,10 +48,10 @@ class ReaderGate:
     def reset(self) -> None:
         """Be open, with no read inside: also in a forked child."""
         self.inside: set[ref[GatedRead]] = set()
-        self.bar = threading.Lock()  # held while it is shut
-        self.copying = threading.Lock()  # taken inside
+        self.bar: threading.Lock = threading.Lock()  # held while it is shut
+        self.copying: threading.Lock = threading.Lock()  # taken inside
         self.fork_locks: list[threading.Lock] = []  # held over a fork, by the thread that forks
-        self.forking = 0
+        self.forking: int = 0
 
     def wait(self) -> None:
         """Wait outside until the gate is open again."""
@@ -96,7 +96,7 @@ class GatedRead:
     def __init__(self, env: Environment) -> None:
         self._env = env
         self._mark = ref(self)
-        self.thread = threading.get_ident()
+        self.thread: int = threading.get_ident()
 
     def __enter__(self) -> lmdb.Transaction:
         env, mark = self._env, self._mark

@@ -49,12 +49,12 @@ class StoreMap:
         self._files = files
         self.gate = gate
         self._forget_last_commit = forget_last_commit
-        self.opening = threading.RLock()  # held while the file is mapped; another in a forked child
-        self.generation = path  # the folder of the generation that is mapped
+        self.opening: threading.RLock = threading.RLock()  # held while the file is mapped; another in a forked child
+        self.generation: Path = path  # the folder of the generation that is mapped
         self.mapped: lmdb.Environment | None = None  # the log, where there is one, in front of LMDB's own
         self._slots: ReaderSlots | None = None  # with LMDB's environment
         self._map_lock: FileIO | None = None
-        self.lock_inode = 0  # of LMDB's lock file
+        self.lock_inode: int = 0  # of LMDB's lock file
         self.log: Log | None = None  # None in snapshots
         self.failed_flush: lmdb.Error | None = None
 

@@ -50,7 +50,7 @@ class Walk:
     def __init__(self, file: PageFile, last_page: int, changes: list[tuple[bytes, bytes | None]]) -> None:
         self.file = file
         self.last_page = last_page
-        self.keys = [key for key, _ in changes]
+        self.keys: list[bytes] = [key for key, _ in changes]
         self.changes = changes
         self.seen: set[int] = set()
 

@@ -34,7 +34,7 @@ class TurnWords:
 
     def __init__(self, path: Path) -> None:
         mapped = _mapped(path)
-        self.last = memoryview(mapped)[:8].cast("Q")  # one native store each: nothing is seen by half
+        self.last: memoryview[int] = memoryview(mapped)[:8].cast("Q")  # one native store each: nothing is seen by half
         self._words = memoryview(mapped)[8:].cast("I")
         self._futex: Any = None
         self._address = 0

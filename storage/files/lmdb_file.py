@@ -101,8 +101,8 @@ class PageFile:
 
     def __init__(self, path: Path) -> None:
         self._file = disk.open_file(path, os.O_RDONLY)
-        self.size = os.fstat(self._file.fileno()).st_size
-        self.page_size = 4096
+        self.size: int = os.fstat(self._file.fileno()).st_size
+        self.page_size: int = 4096
         self.page_size = self._guessed_size()
 
     def __enter__(self) -> Self:

@@ -71,6 +71,8 @@ class LastEnd(NamedTuple):
 class Presence:
     """This process's slot in the file ``open``. Closed without end() it counts as that of a killed process."""
 
+    found: list[tuple[bytes, int]]
+
     def __init__(self, path: Path) -> None:
         self._file = ofd_lock.open_file(path / OPEN)
         try:

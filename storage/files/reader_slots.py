@@ -53,7 +53,7 @@ class ReaderSlots:
 
     def use(self, opened: lmdb.Environment) -> None:
         """Read from LMDB's environment, which is open now."""
-        self.opened = opened
+        self.opened: lmdb.Environment = opened
         self._begin = opened.begin
 
     def begin(self) -> lmdb.Transaction:

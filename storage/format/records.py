@@ -38,7 +38,7 @@ from .keys import FORMAT, NODE, STORE_FORMAT, STORE_KEY
 SOURCE_HASH = ""
 
 FORMAT_BYTE = bytes([FORMAT])
-pack = msgpack.Packer().pack  # half the time of packb(), which makes a packer each time
+pack: Any = msgpack.Packer().pack  # half the time of packb(), which makes a packer each time
 checksum = xxh3_64_digest  # of what is stored, with the key's seed. Big-endian: reversed it lies little-endian on disk
 seed_of = xxh3_64_intdigest
 

@@ -38,7 +38,7 @@ class Share:
     __slots__ = ("__weakref__", "env")
 
     def __init__(self, env: Environment) -> None:
-        self.env = env
+        self.env: Environment = env
 
     def close(self) -> None:
         """Give it back, once; the last one closes the environment. TransactionError inside a transaction.

@@ -85,11 +85,11 @@ class Feed:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lease: FileIO | None = None
-        self.held = (0, b"")  # the segment read last, and where it begins
+        self.held: tuple[int, bytes] = (0, b"")  # the segment read last, and where it begins
 
     def open(self, store: bytes) -> None:
         """Take the lease. What a checkpoint that begins after this puts into LMDB is kept. LockTimeout: it is taken."""
-        self.size = log_file.ring_of(self.folder, store)
+        self.size: int = log_file.ring_of(self.folder, store)
         self.lease = ofd_lock.open_file(self.folder / log_file.STATE, os.O_RDWR)
         try:
             ofd_lock.take(self.lease, log_file.LEASE, 1)
@@ -99,9 +99,9 @@ class Feed:
         clear(self.folder)
         (self.folder / SEGMENTS).mkdir()
         with open(self.folder / log_file.LOG, "rb") as file:
-            self.ring = mmap.mmap(file.fileno(), HEADER + self.size, access=mmap.ACCESS_READ)
+            self.ring: mmap.mmap = mmap.mmap(file.fileno(), HEADER + self.size, access=mmap.ACCESS_READ)
         with disk.open_file(self.folder / log_file.STATE, os.O_RDWR) as shared:  # without the lease, as in Log
-            self.words = memoryview(mmap.mmap(shared.fileno(), 2 * _WORDS))[_WORDS:].cast("Q")
+            self.words: memoryview[int] = memoryview(mmap.mmap(shared.fileno(), 2 * _WORDS))[_WORDS:].cast("Q")
         self.words[FED] = 1
 
     def end(self) -> int:

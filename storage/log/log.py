@@ -154,7 +154,7 @@ class LogError(lmdb.Error):
 
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))
-        self.errno = error.errno
+        self.errno: int | None = error.errno
 
 
 def number_at(body: bytes, at: int) -> int:
@@ -176,26 +176,27 @@ class Log:
         """
         self.real = real
         self.files: list[FileIO | PageFile] = []
-        self.file = self.synced = -1
+        self.file: int = -1
+        self.synced: int = -1
         self.state: Any = None
         self.lock: WriterLock | None = None
-        self.shared = mmap.mmap(-1, 2 * WORDS)
-        self.words = memoryview(array.array("Q", bytes(128)))
-        self.ring = self.shared
-        self.forks = fork_hooks.forks
-        self.opening = int.from_bytes(os.urandom(4), "little") & ~1
-        self.path = folder / log_file.LOG
-        self.readonly = options.readonly
+        self.shared: mmap.mmap = mmap.mmap(-1, 2 * WORDS)
+        self.words: memoryview[int] = memoryview(array.array("Q", bytes(128)))
+        self.ring: mmap.mmap = self.shared
+        self.forks: int = fork_hooks.forks
+        self.opening: int = int.from_bytes(os.urandom(4), "little") & ~1
+        self.path: Path = folder / log_file.LOG
+        self.readonly: bool = options.readonly
         self.damage: CorruptionError | None = None
         self.rescues = rescues
-        self.begin_raw = begin or real.begin
-        self.durable = options.durability != "relaxed"
+        self.begin_raw: Callable[[], Any] = begin or real.begin
+        self.durable: bool = options.durability != "relaxed"
         with self.begin_raw() as raw:
             owner = records.store_row(raw.get(STORE_KEY), folder.parent)[1]
             if raw.get(log_file.APPLIED) is None:
                 raise CorruptionError(f"the data file beside {self.path} knows of no log")
-        self.owner = struct.unpack("<QQ", owner)
-        self.size = log_file.ring_of(folder, owner)
+        self.owner: tuple[int, int] = struct.unpack("<QQ", owner)
+        self.size: int = log_file.ring_of(folder, owner)
         if shares:
             self.open_state(folder / log_file.STATE)
         else:
@@ -207,36 +208,40 @@ class Log:
         self.files += logs
         self.file, self.synced = (opened.fileno() for opened in logs)
         if not self.readonly:
-            self.pages = PageFile(folder / directory.DATA)
+            self.pages: PageFile = PageFile(folder / directory.DATA)
             self.files.append(self.pages)
         self.ring = mmap.mmap(self.file, HEADER + self.size, access=mmap.ACCESS_READ)
-        self.checkpointing = threading.Lock()  # the lock in the file does not keep threads apart
-        self.mutex = threading.RLock()  # while it follows, or is rebased
+        self.checkpointing: threading.Lock = threading.Lock()  # the lock in the file does not keep threads apart
+        self.mutex: threading.RLock = threading.RLock()  # while it follows, or is rebased
         self.transaction: LogTransaction | None = None  # the write transaction that is open
-        self.seen = (-1, 0, 0)  # LMDB's snapshot last seen, with its applied LSN and checksum
-        self.is_slotless = False  # the writer's snapshot is a write transaction: there was no place for a reader
-        self.pos = self.chain = 0  # up to where it has followed
-        self.begun = (0, 0)  # where the record begins that ends there, and the checksum before it
-        self.reached = (0, 0, (0, 0))  # all, set before them: an exception between leaves no chain of another place
-        self.overlay = Overlay(0)
-        self.opened = 0  # the opening that the record taken in last is of
-        self.checkpoints = self.waits = self.commits = 0
+        self.seen: tuple[int, int, int] = (-1, 0, 0)  # LMDB's snapshot last seen, with its applied LSN and checksum
+        self.is_slotless: bool = False  # the writer's snapshot is a write transaction: there was no place for a reader
+        self.pos: int = 0  # up to where it has followed
+        self.chain: int = 0
+        self.begun: tuple[int, int] = (0, 0)  # where the record begins that ends there, and the checksum before it
+        # All, set before them: an exception between leaves no chain of another place.
+        self.reached: tuple[int, int, tuple[int, int]] = (0, 0, (0, 0))
+        self.overlay: Overlay = Overlay(0)
+        self.opened: int = 0  # the opening that the record taken in last is of
+        self.checkpoints: int = 0
+        self.waits: int = 0
+        self.commits: int = 0
         self.patience = PATIENCE  # of the writer, if another process' checkpoint is in its way
-        self.flushed = 0.0  # when the thread has flushed last
-        self.every = self.size // 4
-        self.bell = threading.Lock()
+        self.flushed: float = 0.0  # when the thread has flushed last
+        self.every: int = self.size // 4
+        self.bell: threading.Lock = threading.Lock()
         self.bell.acquire()
-        self.failure = ""  # of the thread's last checkpoint, once noted
-        self.is_tended = False  # a thread has been started
+        self.failure: str = ""  # of the thread's last checkpoint, once noted
+        self.is_tended: bool = False  # a thread has been started
         self.tending: threading.Lock | None = None  # held by the thread
-        self.closed = False
+        self.closed: bool = False
         try:
             self.join()
         except BaseException:
             self.close_files()
             raise
         if store_map is not None:  # last: a circle would keep the files open, where an exception strikes there
-            self.room = Room(self, store_map, folder)
+            self.room: Room = Room(self, store_map, folder)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
@@ -944,7 +949,7 @@ class LogTransaction(View):
     def __init__(self, log: Log, overlay: Overlay) -> None:
         View.__init__(self, log, None, overlay, True)
         self.touched: dict[bytes, Version | None] = {}
-        self.written = -1  # where its record lies in the ring
+        self.written: int = -1  # where its record lies in the ring
 
     def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
         """Store a value. False, and nothing done, if the key is there and overwrite is off."""

@@ -87,10 +87,10 @@ class Version:
     __slots__ = ("listed", "lsn", "older", "value")
 
     def __init__(self, lsn: int, value: bytes | None, older: Version | None, listed: bool) -> None:
-        self.lsn = lsn
-        self.value = value
-        self.older = older
-        self.listed = listed  # of the newest version: whether its key is in the order
+        self.lsn: int = lsn
+        self.value: bytes | None = value
+        self.older: Version | None = older
+        self.listed: bool = listed  # of the newest version: whether its key is in the order
 
 
 class Overlay:
@@ -100,14 +100,15 @@ class Overlay:
                  "singles")
 
     def __init__(self, floor: int) -> None:
-        self.floor = floor
+        self.floor: int = floor
         self.rows: dict[bytes, Version] = {}
         self.order: list[bytes] = []
         self.gaps: dict[bytes, tuple[int, bytes | None]] = {}
-        self.moves = 0  # with each key that comes, goes, or gets a version: a cursor then seeks anew
-        self.readers = 0
-        self.bytes = 0  # of keys and values, as LMDB's leaves hold them, of the newest versions
-        self.singles = self.runs = 0  # pages of the large ones among them: alone, and in runs
+        self.moves: int = 0  # with each key that comes, goes, or gets a version: a cursor then seeks anew
+        self.readers: int = 0
+        self.bytes: int = 0  # of keys and values, as LMDB's leaves hold them, of the newest versions
+        self.singles: int = 0
+        self.runs: int = 0  # pages of the large ones among them: alone, and in runs
         self.freed: list[tuple[int, int]] = []  # LSN, pages of LMDB's that large values give back
 
     def write(self, key: bytes, value: bytes | None, lsn: int) -> Version | None:
@@ -223,11 +224,11 @@ class View:
     __slots__ = ("__weakref__", "changed", "log", "number", "overlay", "raw", "rows", "upto", "writes")
 
     def __init__(self, log: Any, raw: Any, overlay: Overlay, writes: bool) -> None:
-        self.log = log
-        self.raw = raw
-        self.overlay = overlay
-        self.rows = overlay.rows
-        self.writes = writes
+        self.log: Any = log
+        self.raw: Any = raw
+        self.overlay: Overlay = overlay
+        self.rows: dict[bytes, Version] = overlay.rows
+        self.writes: bool = writes
         if writes:
             self.upto: int = log.pos + 1
         else:
@@ -310,19 +311,19 @@ class LogCursor:
                  "upto", "version")
 
     def __init__(self, cursor: Any, view: View) -> None:
-        self.cursor = cursor
-        self.overlay = view.overlay
-        self.rows = view.rows
-        self.upto = view.upto
+        self.cursor: Any = cursor
+        self.overlay: Overlay = view.overlay
+        self.rows: dict[bytes, Version] = view.rows
+        self.upto: int = view.upto
         self.here: bytes | None = None  # the key it stands on
         self.at: bytes | None = None  # LMDB's candidate
-        self.both = False  # whether the overlay has it too
+        self.both: bool = False  # whether the overlay has it too
         self.other: bytes | None = None  # the overlay's candidate, found at ``index`` of the order
         self.version: Version | None = None
-        self.index = 0
-        self.moves = -1
-        self.forward = True
-        self.on_lmdb = False
+        self.index: int = 0
+        self.moves: int = -1
+        self.forward: bool = True
+        self.on_lmdb: bool = False
 
     def __enter__(self) -> LogCursor:
         return self

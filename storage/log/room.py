@@ -40,15 +40,19 @@ class Room:
         self.log = log
         self.map = store_map
         self.folder = folder
-        self.ceiling = store_map.options.max_map_size
-        self.seen = -1  # LMDB's state that what follows is of
-        self.page = 4096
-        self.used = self.depth = self.tree = self.leaves = self.free = 0
-        self.counted = -1  # LMDB's state of which the free pages were counted
-        self.reusable = 0
-        self.mapped = 0
-        self.have = -1  # pages of the file that are on the disk for certain
-        self.aged = 0
+        self.ceiling: int | None = store_map.options.max_map_size
+        self.seen: int = -1  # LMDB's state that what follows is of
+        self.page: int = 4096
+        self.used: int = 0
+        self.depth: int = 0
+        self.tree: int = 0
+        self.leaves: int = 0
+        self.free: int = 0
+        self.counted: int = -1  # LMDB's state of which the free pages were counted
+        self.reusable: int = 0
+        self.mapped: int = 0
+        self.have: int = -1  # pages of the file that are on the disk for certain
+        self.aged: int = 0
         self.direct = 0  # commits that went to LMDB at once
 
     def look(self) -> None:

@@ -134,9 +134,9 @@ class RaxIterator:
         self._cursor = cursor
         self._prefix = prefix
         self._skip = len(prefix)
-        self.eof = True
-        self.key = b""
-        self.value = b""
+        self.eof: bool = True
+        self.key: bytes = b""
+        self.value: bytes = b""
 
     def seek(self, op: str, key: bytes = b"") -> bool:
         """Stand on the element that ``op`` names; False, and eof, if there is none.

@@ -16,7 +16,7 @@ import contextlib
 import os
 import select
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 # From <sys/inotify.h>; the unlinking of a file is reported as a change of its attributes.
 _IN_MODIFY, _IN_ATTRIB, _IN_DELETE_SELF, _IN_MOVE_SELF = 0x2, 0x4, 0x400, 0x800
@@ -127,7 +127,7 @@ class Inotify:
         poll = select.poll()
         for descriptor in (self._descriptor, *others):
             poll.register(descriptor, select.POLLIN)
-        self.poll = poll.poll
+        self.poll: Final = poll.poll
 
     def watch(self, path: Path) -> None:
         """Add a watch; for a file that is watched already this changes nothing."""

@@ -106,17 +106,17 @@ class Decoder:
         self.fields = [column for column, kind in zip(self.every, kinds, strict=True) if kind <= DECIMAL]
         self.map = self.every[kinds.index(MAP)] if MAP in kinds else None
         self.corrupt = self.every[kinds.index(CORRUPT)] if CORRUPT in kinds else None
-        self.most = most
-        self.stream = stream
-        self.failfast = failfast
-        self.literal = Literal(local)
+        self.most: int = most
+        self.stream: str = stream
+        self.failfast: bool = failfast
+        self.literal: Literal = Literal(local)
         self.walk = self.like = None
         self.full = False
         self.lo_ms = self.lo_seq = 0
         self.hi_ms = self.hi_seq = MAX64
         self.rows = self.weight = self.malformed = self.turn = self.live = self.count = 0
         self.ids, self.places, self.bad_rows = bytearray(16 * RUN), bytearray(16 * RUN), bytearray(RUN)
-        self.spots = bytearray(8 * RUN * len(self.fields))
+        self.spots: bytearray = bytearray(8 * RUN * len(self.fields))
         self.spot = self.spots
         self.id = self.ids
         self.place = self.places
@@ -158,12 +158,12 @@ class Decoder:
         at = {column.name: place for place, column in enumerate(self.fields)}
         found = [at.get(name, -1) if last[name] == place else -1 for place, name in enumerate(names)]
         slots = bytearray(array("i", found))
-        self.slots = slots
+        self.slots: bytearray = slots
         self.slot = slots
         self.missing = len(at.keys() - last.keys())
         kept = bytearray([last[name] == place for place, name in enumerate(names)])
         self.kept = kept
-        self.keep = kept
+        self.keep: bytearray = kept
         held = [name for place, name in enumerate(names) if kept[place]]
         self.kept_names = b"".join(held)
         self.marks = array("i", accumulate(map(len, held))).tobytes()

@@ -25,7 +25,7 @@ class RdbReader:
     def __init__(self, data: bytes | mmap, end: int) -> None:
         self._data = data
         self._end = end
-        self.at = 0
+        self.at: int = 0
 
     def take(self, size: int) -> bytes:
         """So many bytes."""

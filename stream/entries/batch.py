@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.engine.environment import Environment
 from .session import Direct
 
 T = TypeVar("T")
@@ -40,10 +41,10 @@ class Batch:
     """The Source (session.py) of handles whose calls join the batch. For calls that it runs only."""
 
     buffer = None
-    lock_timeout = 0.0  # the batch has the lock
+    lock_timeout: float = 0.0  # the batch has the lock
 
     def __init__(self, direct: Direct) -> None:
-        self.env = direct.env
+        self.env: Environment = direct.env
         self._direct = direct
         self.txn: WriteTransaction | None = None  # the one that the calls are applied to
         self._has_begun = False  # the call that is applied has come to the transaction

@@ -92,26 +92,26 @@ class StreamHeader:
     )
 
     def __init__(self, name: bytes, limits: NodeLimits) -> None:
-        self.name = name
-        self.last = (0, 0)
-        self.first = (0, 0)
-        self.max_deleted = (0, 0)
-        self.length = 0
-        self.entries_added = 0
-        self.next_ordinal = 0
-        self.leaves = 0
-        self.leaves_added = 0
-        self.limits = limits
-        self.groups = 0
-        self.next_group = 1
-        self.idempotence = (0, 0)
+        self.name: bytes = name
+        self.last: tuple[int, int] = (0, 0)
+        self.first: tuple[int, int] = (0, 0)
+        self.max_deleted: tuple[int, int] = (0, 0)
+        self.length: int = 0
+        self.entries_added: int = 0
+        self.next_ordinal: int = 0
+        self.leaves: int = 0
+        self.leaves_added: int = 0
+        self.limits: NodeLimits = limits
+        self.groups: int = 0
+        self.next_group: int = 1
+        self.idempotence: tuple[int, int] = (0, 0)
         self.schema: StreamSchema | None = None
         self.retention: Retention | None = None
-        self.stored_bytes = 0  # of all nodes; right only under a retention with max_bytes
-        self.codec = RAW
-        self.deferred = 0
-        self.due = NEVER
-        self.next_deferred = 0
+        self.stored_bytes: int = 0  # of all nodes; right only under a retention with max_bytes
+        self.codec: str = RAW
+        self.deferred: int = 0
+        self.due: int = NEVER
+        self.next_deferred: int = 0
 
     def row(self) -> list[Any]:
         """The record's row."""

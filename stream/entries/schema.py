@@ -34,8 +34,8 @@ class StreamSchema:
     __slots__ = ("_literal", "_types", "checked", "fields")
 
     def __init__(self, checked: bool, fields: dict[str, str]) -> None:
-        self.checked = checked
-        self.fields = fields
+        self.checked: bool = checked
+        self.fields: dict[str, str] = fields
         self._literal = Literal()
         self._types: dict[bytes, FieldType] = {}
 

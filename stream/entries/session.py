@@ -119,10 +119,10 @@ class Moment:
     __slots__ = ("_txn", "env")
 
     buffer = None
-    lock_timeout = 0.0
+    lock_timeout: float = 0.0
 
     def __init__(self, env: Environment, txn: RaxTransaction) -> None:
-        self.env = env
+        self.env: Environment = env
         self._txn = txn
 
     def read(self) -> Read:
@@ -141,14 +141,15 @@ class Direct:
 
     def __init__(self, share: Share, lock_timeout: float) -> None:
         self.transaction: Callable[[], Callable[[], Any] | None] | None = None  # a weak Store.transaction, for workers
-        self.share = share
-        self.env = env = share.env
-        self.lock_timeout = lock_timeout
+        self.share: Share = share
+        env = share.env
+        self.env: Environment = env
+        self.lock_timeout: float = lock_timeout
         is_buffered = env.options.durability == "buffered" and not env.readonly
         self.buffer: WriteBuffer | None = env.attached(WriteBuffer) if is_buffered else None
         # No method of its own: a source that is dropped, with its share, is gone at once.
         self.read: Callable[[], Read] = partial(_read_flushed, env) if is_buffered else env.read
-        self.closed = False
+        self.closed: bool = False
 
     def require_open(self) -> None:
         """StoreClosed once the store has been closed; StoreError in a child of a fork that Python has not seen."""

@@ -84,12 +84,13 @@ class AppendRun:
 
     def __init__(self, name: bytes, limits: NodeLimits, now: int, first: StreamID, flat: list[bytes],
                  expire: Expire) -> None:
-        self.name = name
-        self.limits = limits
-        self.now = now
-        self.ms, self.seq = first
-        self.expire = expire
-        self.entries = [flat]  # the n-th has the ID ms, seq + n
+        self.name: bytes = name
+        self.limits: NodeLimits = limits
+        self.now: int = now
+        self.ms: int = first.ms
+        self.seq: int = first.seq
+        self.expire: Expire = expire
+        self.entries: list[list[bytes]] = [flat]  # the n-th has the ID ms, seq + n
 
     @property
     def first(self) -> StreamID:
@@ -116,9 +117,9 @@ class Step:
     __slots__ = ("entries", "name", "operation")
 
     def __init__(self, name: bytes, operation: Operation, ids: list[StreamID]) -> None:
-        self.name = name
-        self.operation = operation
-        self.entries = ids
+        self.name: bytes = name
+        self.operation: Operation = operation
+        self.entries: list[StreamID] = ids
 
     @property
     def first(self) -> StreamID:
@@ -145,11 +146,11 @@ class Head:
     __slots__ = ("base", "batch", "exists", "items", "stream")
 
     def __init__(self, stream: writer.StreamWriter, exists: bool) -> None:
-        self.stream = stream  # used for its IDs and its schema only
-        self.base = stream.header.last  # the last ID before the items
-        self.exists = exists
+        self.stream: writer.StreamWriter = stream  # used for its IDs and its schema only
+        self.base: tuple[int, int] = stream.header.last  # the last ID before the items
+        self.exists: bool = exists
         self.items: list[AppendRun | Step] = []
-        self.batch = 0  # the batch that the items are of
+        self.batch: int = 0  # the batch that the items are of
 
     def next_ids(self, news: Iterable[NewID], now: int) -> list[StreamID]:
         """The IDs of appends behind the last item. IDTooSmall, StreamExhausted."""
@@ -168,7 +169,7 @@ class WriteBuffer(Attachment):
     def __init__(self, env: Environment) -> None:
         self._env = env
         self._window = env.options.buffer_window
-        self.ended = False  # the interpreter ends: appends are committed by themselves again
+        self.ended: bool = False  # the interpreter ends: appends are committed by themselves again
         self._begin()
         self._start()
         at_exit(self._at_exit)

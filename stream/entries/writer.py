@@ -60,26 +60,26 @@ class StreamWriter:
     )
 
     def __init__(self, number: int, header: StreamHeader, epoch: int, stored: bytes | None = None) -> None:
-        self.number = number
-        self.header = header
-        self.epoch = epoch  # in which it was last compared with the disk (WriteTransaction)
+        self.number: int = number
+        self.header: StreamHeader = header
+        self.epoch: int = epoch  # in which it was last compared with the disk (WriteTransaction)
         self.stored = stored  # its header's record
-        self.header_key = keys.header_key(number)
-        self.header_seed = records.seed_of(self.header_key)
+        self.header_key: bytes = keys.header_key(number)
+        self.header_seed: int = records.seed_of(self.header_key)
         self.groups: dict[bytes, Any] = {}  # those worked on so far, by name
         self.idle_from: tuple[int, int] | None = None  # the least last ID of the other groups: none has entries pending
-        self.begun = 0  # nodes, under a retention: above 0 it is to be looked at (group/expiry.py)
-        self.nodes_prefix = keys.family(number, keys.NODE)
+        self.begun: int = 0  # nodes, under a retention: above 0 it is to be looked at (group/expiry.py)
+        self.nodes_prefix: bytes = keys.family(number, keys.NODE)
         self.tail: NodeBuilder | None = None
-        self.tail_known = header.leaves == 0
-        self.tail_key = b""
-        self.tail_seed = 0
-        self.tail_ordinal = 0
-        self.tail_span = 0
-        self.tail_changed = False
-        self.tail_bytes = 0  # its block's, as stored
-        self.tail_put_in = -1  # the transaction that last wrote the tail's block
-        self.tail_room = 0  # under a codec: the bytes of the raw block that are likely to fill its pages
+        self.tail_known: bool = header.leaves == 0
+        self.tail_key: bytes = b""
+        self.tail_seed: int = 0
+        self.tail_ordinal: int = 0
+        self.tail_span: int = 0
+        self.tail_changed: bool = False
+        self.tail_bytes: int = 0  # its block's, as stored
+        self.tail_put_in: int = -1  # the transaction that last wrote the tail's block
+        self.tail_room: int = 0  # under a codec: the bytes of the raw block that are likely to fill its pages
         self.trial: bytes | None = None  # the block of a tail that is found full, until it is sealed
 
     def nodes(self, txn: WriteTransaction) -> Rax:

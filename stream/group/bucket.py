@@ -82,12 +82,12 @@ class Bucket:
         self, key: bytes, ids: bytes, consumers: Column, times: Column, counts: Column,
         numbers: Column = 0,
     ) -> None:
-        self.key = key
-        self.ids = ids
-        self.consumers = consumers
-        self.times = times
-        self.counts = counts
-        self.numbers = numbers
+        self.key: bytes = key
+        self.ids: bytes = ids
+        self.consumers: Column = consumers
+        self.times: Column = times
+        self.counts: Column = counts
+        self.numbers: Column = numbers
 
     @classmethod
     def of(cls, key: bytes, ids: bytes, nacks: Iterable[Nack]) -> Bucket:

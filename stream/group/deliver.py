@@ -82,7 +82,7 @@ class Delivered(list[T]):
 
     def __init__(self, delivered: Iterable[T] = (), consumer_created: bool = False) -> None:
         super().__init__(delivered)
-        self.consumer_created = consumer_created
+        self.consumer_created: bool = consumer_created
 
 
 class Target(NamedTuple):
@@ -124,7 +124,7 @@ class Answer(list[tuple[bytes, list[Entry]]]):
 
     def __init__(self, rows: Iterable[tuple[bytes, list[Entry]]] = (), created: Iterable[bytes] = ()) -> None:
         super().__init__(rows)
-        self.created = set(created)
+        self.created: set[bytes] = set(created)
 
 
 def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: list[Target],
@@ -272,7 +272,7 @@ class Room:
         self._total = total
         self._bytes = max_bytes
         self._taken = False
-        self.takes = None if max_bytes is None else self._takes
+        self.takes: Callable[[Entry], bool] | None = None if max_bytes is None else self._takes
 
     def left_of(self, count: int | None) -> int | None:
         """The count for the next stream."""

@@ -53,12 +53,12 @@ class ConsumerState:
     __slots__ = ("active", "key", "name", "number", "pending", "seen")
 
     def __init__(self, number: int, name: bytes, seen: int, active: int = -1, pending: int = 0) -> None:
-        self.number = number
-        self.name = name
-        self.seen = seen  # ms of the last attempt to do anything
-        self.active = active  # ms of the last delivery or claim that got something; -1 for never
-        self.pending = pending
-        self.key = b""  # of its record, once that has been written
+        self.number: int = number
+        self.name: bytes = name
+        self.seen: int = seen  # ms of the last attempt to do anything
+        self.active: int = active  # ms of the last delivery or claim that got something; -1 for never
+        self.pending: int = pending
+        self.key: bytes = b""  # of its record, once that has been written
 
 
 class SeenTimes(Attachment):
@@ -100,17 +100,17 @@ class GroupState:
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:
-        self.number = number
-        self.group = group
-        self.name = name
-        self.key = keys.group_family(number, keys.GROUP, group)
-        self.last = (0, 0)
-        self.entries_read = UNKNOWN
-        self.pending = 0
-        self.next_consumer = 1
-        self.moves = 0  # how often set_id, pause and resume have been used: waiting readers retry then
-        self.paused = 0  # ms until which it delivers nothing
-        self.gone = 0  # pending entries that were no longer in the stream, and have been taken out
+        self.number: int = number
+        self.group: int = group
+        self.name: bytes = name
+        self.key: bytes = keys.group_family(number, keys.GROUP, group)
+        self.last: tuple[int, int] = (0, 0)
+        self.entries_read: int = UNKNOWN
+        self.pending: int = 0
+        self.next_consumer: int = 1
+        self.moves: int = 0  # how often set_id, pause and resume have been used: waiting readers retry then
+        self.paused: int = 0  # ms until which it delivers nothing
+        self.gone: int = 0  # pending entries that were no longer in the stream, and have been taken out
         self.subjects: list[bytes] = []  # the patterns it is filtered by (subject_filter.py)
         self._consumers: dict[bytes | int, ConsumerState] = {}  # by name and by number
         self._changed: set[int] = set()

@@ -36,6 +36,7 @@ import math
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 from weakref import WeakValueDictionary
 
 from ...storage import clocks
@@ -62,8 +63,8 @@ class Condition:
     __slots__ = ("function", "key")
 
     def __init__(self, function: Callable[..., Hashable], *arguments: Hashable) -> None:
-        self.function = function
-        self.key = (function, *arguments)
+        self.function: Callable[..., Hashable] = function
+        self.key: tuple[Any, ...] = (function, *arguments)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Condition) and other.key == self.key
@@ -85,14 +86,14 @@ class Waiter:
     __slots__ = ("__weakref__", "armed", "awake", "bell", "key", "lock", "number", "timer")
 
     def __init__(self, key: Hashable, bell: Bell | None = None) -> None:
-        self.key = key
-        self.number = 0  # in order of arrival
-        self.awake = True  # it looks, or is about to
+        self.key: Hashable = key
+        self.number: int = 0  # in order of arrival
+        self.awake: bool = True  # it looks, or is about to
         self.timer: float | None = None  # the due time that its thread sleeps until
-        self.armed = -math.inf  # when it went to sleep last
-        self.lock = threading.Lock()
+        self.armed: float = -math.inf  # when it went to sleep last
+        self.lock: threading.Lock = threading.Lock()
         self.lock.acquire()
-        self.bell = bell or self.lock
+        self.bell: Bell | threading.Lock = bell or self.lock
 
 
 class _Line:

@@ -31,7 +31,7 @@ class Snooze(Exception):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the handler asked for the entry in {seconds} s")
-        self.seconds = duration_ms("seconds", seconds) / 1000
+        self.seconds: float = duration_ms("seconds", seconds) / 1000
 
 
 def asked_delay(raised: BaseException) -> float | None:

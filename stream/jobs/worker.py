@@ -114,7 +114,7 @@ class Worker:
         self._max_deliveries = max_deliveries
         self._retry = parsed_retry(Backoff() if retry is None else retry)
         usual = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}".encode()
-        self.name = usual if name is None else member_name(name, "consumer")
+        self.name: bytes = usual if name is None else member_name(name, "consumer")
         self._is_named = name is not None and not is_child
         self._lanes = [_Lane(member_name(one, "consumer")) for one in _lane_names(self.name, threads)]
         self._gone: list[_Lane] = []  # those whose handler did not end in time

@@ -11,7 +11,7 @@ what a caller does to them never reaches the entry. Keep ``fields`` in a variabl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ...storage.errors import InvalidFields
 from .model import Model
@@ -142,7 +142,7 @@ class Entry:
             and self.values == other.values
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"Entry({self.ms}-{self.seq}, {self.fields!r})"
@@ -266,7 +266,7 @@ class Flattened:
     __slots__ = ("flats",)
 
     def __init__(self, flats: list[list[bytes]]) -> None:
-        self.flats = flats
+        self.flats: list[list[bytes]] = flats
 
 
 def flatten_columns(names: list[bytes], columns: list[Any]) -> Flattened:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from operator import lt
@@ -34,8 +34,8 @@ MAX_TEXT: Final = 127  # Redis parses IDs in a buffer of 128 bytes
 
 _STRTOULL = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)", re.ASCII)
 _BYTES = struct.Struct(">QQ")
-pack_id = _BYTES.pack  # ms, seq -> the 16 bytes of a key: bytes(StreamID) without the StreamID
-unpack_id = _BYTES.unpack
+pack_id: Final = _BYTES.pack  # ms, seq -> the 16 bytes of a key: bytes(StreamID) without the StreamID
+unpack_id: Final = _BYTES.unpack
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _new = tuple.__new__
 
@@ -147,7 +147,7 @@ class StreamID(_Pair):
 IDLike = StreamID | str | bytes | int | datetime
 
 
-now_ms = clocks.now_ms  # what IDs, delivery times and idle times are made of
+now_ms: Callable[[], int] = clocks.now_ms  # what IDs, delivery times and idle times are made of
 
 
 def make_id(ms: int, seq: int) -> StreamID:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, Self, TypeVar, overload
+from typing import Any, Final, NoReturn, ParamSpec, Self, TypeVar, overload
 
 from ...index.pubsub.pubsub import Reached
 from ...storage.errors import InvalidArgument, StoreClosed
@@ -40,22 +40,22 @@ T = TypeVar("T")
 class AsyncDeferred(Handle[Deferred]):
     """A deferred entry: like raxlog.Deferred."""
 
-    token = Attribute[Deferred, str](lambda one: one.token)
-    due = Attribute[Deferred, datetime](lambda one: one.due)
-    fields = Attribute[Deferred, dict[Any, Any]](lambda one: one.fields)
-    pairs = Attribute[Deferred, list[tuple[Any, Any]]](lambda one: one.pairs)
-    cancel = on("writes", Deferred.cancel)
+    token: Attribute[Deferred, str] = Attribute(lambda one: one.token)
+    due: Attribute[Deferred, datetime] = Attribute(lambda one: one.due)
+    fields: Attribute[Deferred, dict[Any, Any]] = Attribute(lambda one: one.fields)
+    pairs: Attribute[Deferred, list[tuple[Any, Any]]] = Attribute(lambda one: one.pairs)
+    cancel: Final = on("writes", Deferred.cancel)
 
 
 class AsyncDeadLetters(Handle[DeadLetters]):
     """The dead letters of a group, oldest first, for ``async for``: like raxlog.DeadLetters."""
 
-    name = Attribute[DeadLetters, Text](lambda letters: letters.name)
-    length = on("reads", DeadLetters.__len__)
-    get = on("reads", DeadLetters.get)
-    owns = made(DeadLetters.owns, lambda _, owned: owned)
-    replay = on("others", DeadLetters.replay)
-    purge = on("others", DeadLetters.purge)
+    name: Attribute[DeadLetters, Text] = Attribute(lambda letters: letters.name)
+    length: Final = on("reads", DeadLetters.__len__)
+    get: Final = on("reads", DeadLetters.get)
+    owns: Final = made(DeadLetters.owns, lambda _, owned: owned)
+    replay: Final = on("others", DeadLetters.replay)
+    purge: Final = on("others", DeadLetters.purge)
 
     def __aiter__(self) -> Ahead[DeadLetter]:
         return Ahead(self._threads, iter(self._plain))
@@ -64,8 +64,8 @@ class AsyncDeadLetters(Handle[DeadLetters]):
 class AsyncGroup(Handle[Group]):
     """A handle on one consumer group, with the methods of raxlog.Group."""
 
-    name = Attribute[Group, Text](lambda group: group.name)
-    stream = Attribute[Group, Text](lambda group: group.stream)
+    name: Attribute[Group, Text] = Attribute(lambda group: group.name)
+    stream: Attribute[Group, Text] = Attribute(lambda group: group.stream)
 
     async def read(self, consumer: Name, count: int | None = None, *, timeout: float | None = 0,
                    ids: IDLike = ">", noack: bool = False, ack: Iterable[IDLike] = (), ack_owned: bool = False,
@@ -94,34 +94,34 @@ class AsyncGroup(Handle[Group]):
 
         return await until(self._threads, look, timeout_of(timeout)) or Result(status="timeout")
 
-    ack = on("writes", Group.ack)
-    nack = on("writes", Group.nack)
-    ack_delete = on("writes", Group.ack_delete)
-    claim = on("writes", Group.claim)
-    autoclaim = on("writes", Group.autoclaim)
-    autoclaim_ids = on("writes", Group.autoclaim_ids)
-    claim_ids = on("writes", Group.claim_ids)
-    renew = on("writes", Group.renew)
-    set_id = on("writes", Group.set_id)
-    pause = on("writes", Group.pause)
-    resume = on("writes", Group.resume)
-    create_consumer = on("writes", Group.create_consumer)
-    keep_results = on("writes", Group.keep_results)
-    delete_consumer = on("others", Group.delete_consumer)
-    destroy = on("others", Group.destroy)
+    ack: Final = on("writes", Group.ack)
+    nack: Final = on("writes", Group.nack)
+    ack_delete: Final = on("writes", Group.ack_delete)
+    claim: Final = on("writes", Group.claim)
+    autoclaim: Final = on("writes", Group.autoclaim)
+    autoclaim_ids: Final = on("writes", Group.autoclaim_ids)
+    claim_ids: Final = on("writes", Group.claim_ids)
+    renew: Final = on("writes", Group.renew)
+    set_id: Final = on("writes", Group.set_id)
+    pause: Final = on("writes", Group.pause)
+    resume: Final = on("writes", Group.resume)
+    create_consumer: Final = on("writes", Group.create_consumer)
+    keep_results: Final = on("writes", Group.keep_results)
+    delete_consumer: Final = on("others", Group.delete_consumer)
+    destroy: Final = on("others", Group.destroy)
 
-    pending = on("reads", Group.pending)
-    pending_entries = on("reads", Group.pending_entries)
-    entries_after = on("reads", Group.entries_after)
-    consumers = on("reads", Group.consumers)
-    info = on("reads", Group.info)
-    job = on("reads", Group.job)
-    lag = Property[Group, int](lambda group: group.lag)
-    paused = Property[Group, bool](lambda group: group.paused)
-    subjects = Property[Group, list[Text]](lambda group: group.subjects)
-    last_delivered_id = Property[Group, StreamID](lambda group: group.last_delivered_id)
+    pending: Final = on("reads", Group.pending)
+    pending_entries: Final = on("reads", Group.pending_entries)
+    entries_after: Final = on("reads", Group.entries_after)
+    consumers: Final = on("reads", Group.consumers)
+    info: Final = on("reads", Group.info)
+    job: Final = on("reads", Group.job)
+    lag: Property[Group, int] = Property(lambda group: group.lag)
+    paused: Property[Group, bool] = Property(lambda group: group.paused)
+    subjects: Property[Group, list[Text]] = Property(lambda group: group.subjects)
+    last_delivered_id: Property[Group, StreamID] = Property(lambda group: group.last_delivered_id)
 
-    worker = serving(Group.worker)
+    worker: Final = serving(Group.worker)
 
     @property
     def dead_letters(self) -> AsyncDeadLetters:
@@ -132,37 +132,38 @@ class AsyncGroup(Handle[Group]):
 class AsyncStream(Handle[Stream]):
     """A handle on one stream, with the methods of raxlog.Stream."""
 
-    name = Attribute[Stream, Text](lambda stream: stream.name)
+    name: Attribute[Stream, Text] = Attribute(lambda stream: stream.name)
 
-    append = on("writes", Stream.append)
-    extend = on("writes", Stream.extend)
-    defer = making("writes", Stream.defer, AsyncDeferred)
-    cancel_deferred = on("writes", Stream.cancel_deferred)
-    delete = on("writes", Stream.delete)
-    delete_ex = on("writes", Stream.delete_ex)
-    set_id = on("writes", Stream.set_id)
-    configure = on("writes", Stream.configure)
-    create_group = making("writes", Stream.create_group, AsyncGroup)
-    trim = on("others", Stream.trim)
+    append: Final = on("writes", Stream.append)
+    extend: Final = on("writes", Stream.extend)
+    defer: Final = making("writes", Stream.defer, AsyncDeferred)
+    cancel_deferred: Final = on("writes", Stream.cancel_deferred)
+    delete: Final = on("writes", Stream.delete)
+    delete_ex: Final = on("writes", Stream.delete_ex)
+    set_id: Final = on("writes", Stream.set_id)
+    configure: Final = on("writes", Stream.configure)
+    create_group: Final = making("writes", Stream.create_group, AsyncGroup)
+    trim: Final = on("others", Stream.trim)
 
-    get = on("reads", Stream.get)
-    exists = on("reads", Stream.exists)
-    count = on("reads", Stream.count)
-    rank = on("reads", Stream.rank)
-    select = on("reads", Stream.select)
-    split = on("reads", Stream.split)
-    info = on("reads", Stream.info)
-    full_info = on("reads", Stream.full_info)
-    groups = on("reads", Stream.groups)
-    dump = on("reads", Stream.dump)
-    length = on("reads", Stream.__len__)
-    last_id = Property[Stream, StreamID](lambda stream: stream.last_id)
-    schema = Property[Stream, dict[str, str]](lambda stream: stream.schema)
-    codec = Property[Stream, str](lambda stream: stream.codec)
+    get: Final = on("reads", Stream.get)
+    exists: Final = on("reads", Stream.exists)
+    count: Final = on("reads", Stream.count)
+    rank: Final = on("reads", Stream.rank)
+    select: Final = on("reads", Stream.select)
+    split: Final = on("reads", Stream.split)
+    info: Final = on("reads", Stream.info)
+    full_info: Final = on("reads", Stream.full_info)
+    groups: Final = on("reads", Stream.groups)
+    dump: Final = on("reads", Stream.dump)
+    length: Final = on("reads", Stream.__len__)
+    last_id: Property[Stream, StreamID] = Property(lambda stream: stream.last_id)
+    schema: Property[Stream, dict[str, str]] = Property(lambda stream: stream.schema)
+    codec: Property[Stream, str] = Property(lambda stream: stream.codec)
 
-    group = made(Stream.group, AsyncGroup)
-    range = made(Stream.range, Ahead)
-    deferred = made(Stream.deferred, lambda threads, plain: Ahead(threads, map(partial(AsyncDeferred, threads), plain)))
+    group: Final = made(Stream.group, AsyncGroup)
+    range: Final = made(Stream.range, Ahead)
+    deferred: Final = made(Stream.deferred,
+                           lambda threads, plain: Ahead(threads, map(partial(AsyncDeferred, threads), plain)))
 
     def __aiter__(self) -> Ahead[Entry]:
         return self.range()
@@ -186,10 +187,10 @@ class AsyncState(Handle[State]):
         """The value of a key; ``default`` where there is none."""
         return await self._threads.call("reads", partial(self._plain.get, key, default))
 
-    items = on("reads", State.rows)
-    length = on("reads", State.__len__)
-    set = on("writes", State.__setitem__)
-    delete = on("writes", State.__delitem__)
+    items: Final = on("reads", State.rows)
+    length: Final = on("reads", State.__len__)
+    set: Final = on("writes", State.__setitem__)
+    delete: Final = on("writes", State.__delitem__)
 
 
 class AsyncStore(Handle[Store]):
@@ -198,7 +199,7 @@ class AsyncStore(Handle[Store]):
     open() returns it not yet opened: use it in ``async with``, or await it and call aclose() at the end.
     """
 
-    path = Attribute[Store, Path](lambda store: store.path)
+    path: Attribute[Store, Path] = Attribute(lambda store: store.path)
 
     def __init__(self, opener: Callable[[], Store]) -> None:
         self._opener: Callable[[], Store] | None = opener
@@ -279,30 +280,30 @@ class AsyncStore(Handle[Store]):
         publication = self._threads.pubsub.publication(subject, fields)
         return await self._threads.call("writes", partial(self._threads.batch.submit, publication))
 
-    flush = on("others", Store.flush)
-    rename_stream = on("others", Store.rename_stream)
-    copy_stream = on("others", Store.copy_stream)
-    restore_stream = on("others", Store.restore_stream)
-    delete_stream = on("others", Store.delete_stream)
-    bind = on("others", Store.bind)
-    unbind = on("others", Store.unbind)
-    subscribe = on("others", Store.subscribe)
-    subscribe_durable = on("others", Store.subscribe_durable)
-    subscribe_many = on("others", Store.subscribe_many)
-    unsubscribe = on("others", Store.unsubscribe)
-    snapshot = on("others", Store.snapshot)
-    compact = on("others", Store.compact)
-    maintain = on("others", Store.maintain)
+    flush: Final = on("others", Store.flush)
+    rename_stream: Final = on("others", Store.rename_stream)
+    copy_stream: Final = on("others", Store.copy_stream)
+    restore_stream: Final = on("others", Store.restore_stream)
+    delete_stream: Final = on("others", Store.delete_stream)
+    bind: Final = on("others", Store.bind)
+    unbind: Final = on("others", Store.unbind)
+    subscribe: Final = on("others", Store.subscribe)
+    subscribe_durable: Final = on("others", Store.subscribe_durable)
+    subscribe_many: Final = on("others", Store.subscribe_many)
+    unsubscribe: Final = on("others", Store.unsubscribe)
+    snapshot: Final = on("others", Store.snapshot)
+    compact: Final = on("others", Store.compact)
+    maintain: Final = on("others", Store.maintain)
 
     # -- reading ------------------------------------------------------------------------
 
-    streams = on("reads", Store.streams)
-    bindings = on("reads", Store.bindings)
-    listeners = on("reads", Store.listeners)
-    readers = on("reads", Store.readers)
-    status = on("reads", Store.status)
+    streams: Final = on("reads", Store.streams)
+    bindings: Final = on("reads", Store.bindings)
+    listeners: Final = on("reads", Store.listeners)
+    readers: Final = on("reads", Store.readers)
+    status: Final = on("reads", Store.status)
 
-    stream = made(Store.stream, AsyncStream)
+    stream: Final = made(Store.stream, AsyncStream)
 
     @property
     def state(self) -> AsyncState:
@@ -351,4 +352,4 @@ def _opens(opener: Callable[P, Store]) -> Callable[P, AsyncStore]:
     return call
 
 
-open = _opens(Store.open)
+open: Final = _opens(Store.open)

@@ -38,10 +38,11 @@ class Call(Generic[T]):
     __slots__ = ("error", "function", "future", "has_begun", "is_alone", "is_withdrawn", "result")
 
     def __init__(self, function: Callable[[], T], future: asyncio.Future[T], is_alone: bool) -> None:
-        self.function = function
-        self.future = future
-        self.is_alone = is_alone  # it shares no commit
-        self.has_begun = self.is_withdrawn = False
+        self.function: Callable[[], T] = function
+        self.future: asyncio.Future[T] = future
+        self.is_alone: bool = is_alone  # it shares no commit
+        self.has_begun: bool = False
+        self.is_withdrawn: bool = False
         self.result: Any = None
         self.error: BaseException | None = None
 

@@ -28,6 +28,9 @@ from ...stream.group.waiter import Waiting
 from .lane import Call, Lane, run_each
 
 if TYPE_CHECKING:
+    from ...index.pubsub.pubsub import PubSub
+    from ...stream.entries.session import Direct
+    from ...stream.streams import Streams
     from .waits import Readiness
     from .worker import AsyncWorker
 
@@ -44,12 +47,16 @@ _WAKES = 0.5  # seconds between looks at what a signal's handler has done
 class Threads:
     """What the handles of one open AsyncStore share."""
 
+    source: Direct
+    streams: Streams
+    pubsub: PubSub
+
     def __init__(self, store: Store) -> None:
         self.use(store)
         self.turns: set[Readiness[Any]] = set()  # of tasks that wait: one that nothing else refers to lives by it
         self.workers: dict[AsyncWorker, Lane] = {}  # that run
         self.refusal: str | None = None  # why nothing more is taken, once close() has been called
-        self.lanes = {  # 256 or 32 results come together: a few milliseconds of the loop's time
+        self.lanes: dict[str, Lane] = {  # 256 or 32 results come together: a few milliseconds of the loop's time
             "writes": Lane(f"writes to {store.path}", self._write, 256),
             "reads": Lane(f"reads of {store.path}", run_each, 32),
             "others": Lane(f"calls of {store.path}", run_each, 1),
@@ -58,10 +65,10 @@ class Threads:
 
     def use(self, store: Store) -> None:
         """Have the calls from now on go to this store; it may be the one before, opened again."""
-        self.store = store
+        self.store: Store = store
         self.source, self.streams, self.pubsub = store.parts()
-        self.batch = Batch(self.source)
-        self.waiting = self.source.env.attached(Waiting)
+        self.batch: Batch = Batch(self.source)
+        self.waiting: Waiting = self.source.env.attached(Waiting)
 
     def call(self, lane: str, function: Callable[[], T], is_alone: bool = False) -> asyncio.Future[T]:
         """Have a function called in a lane; in "writes" within the next commit, or alone between commits."""

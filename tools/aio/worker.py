@@ -113,8 +113,8 @@ def _run_on(loop: asyncio.AbstractEventLoop) -> None:
 class AsyncWorker(Handle[Worker]):
     """Made by AsyncGroup.worker(): a raxlog.Worker whose run() is awaited."""
 
-    name = Attribute[Worker, bytes](lambda worker: worker.name)
-    counts = Attribute[Worker, dict[str, int]](lambda worker: worker.counts)
+    name: Attribute[Worker, bytes] = Attribute(lambda worker: worker.name)
+    counts: Attribute[Worker, dict[str, int]] = Attribute(lambda worker: worker.counts)
 
     def __init__(self, threads: Threads, plain: Worker, handler: object) -> None:
         super().__init__(threads, plain)

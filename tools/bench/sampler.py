@@ -33,7 +33,7 @@ class Profile:
 
     def __init__(self) -> None:
         self.samples = 0
-        self.others = 0.0  # by other threads of the process
+        self.others: float = 0.0  # by other threads of the process
         self.user: Counter[Key] = Counter()
         self.kernel: Counter[Key] = Counter()
 

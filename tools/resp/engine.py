@@ -67,7 +67,7 @@ class Waiter:
         self.session = session
         self.command = command
         self.future = future
-        self.block = Block([], [], None, None, 0)
+        self.block: Block = Block([], [], None, None, 0)
         self.served: object = None  # the transaction that has served it
         self.is_over = True  # not blocked yet, or not any more
 
@@ -97,12 +97,12 @@ class _Unflushed:
 
 class Engine:
     def __init__(self, store: Store) -> None:
-        self.threads = Threads(store)
+        self.threads: Threads = Threads(store)
         self._loop = asyncio.get_running_loop()
         self._lane = Lane(f"commands on {store.path}", self._commit, 256)
         self._blocked: dict[bytes, dict[int, Waiter]] = {}
         self._numbers = count(1)
-        self.events = Events()
+        self.events: Events = Events()
         self._expiring: asyncio.Future[Outcome] | None = None
         self._timer = self._loop.create_task(self._keep_time())
         self._use(store)
@@ -113,9 +113,9 @@ class Engine:
         self._batch = Batch(direct)
         self._writing = Keys(Calls(streams, pubsub, self._batch), State(_Unflushed(self._batch)),
                              partial(self.events.publish, publish=self.publish), self._batch)
-        self.reading = Keys(Calls(streams, pubsub, direct), store.state,
+        self.reading: Keys = Keys(Calls(streams, pubsub, direct), store.state,
                             partial(self.events.publish, publish=store.channels.publish))
-        self.is_open = True
+        self.is_open: bool = True
 
     async def close(self, timeout: float) -> None:
         """Complete what has begun, then close the store."""

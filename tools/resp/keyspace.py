@@ -62,7 +62,7 @@ class Keys:
         self.calls = calls
         self.state = state
         self.note = note
-        self.next_due = 0
+        self.next_due: int = 0
         self.batch = batch  # that all changes go to; None: what has been seen may have changed since
         self._seen: tuple[object, set[bytes]] = None, set()  # a transaction, and names that are no string or list in it
         self._handles: dict[tuple[bytes, int, int], Stream] = {}

@@ -66,11 +66,11 @@ class Server:
     def __init__(self, store: Store, options: Options) -> None:
         options.require_safe()
         self.options = options
-        self.version = _VERSIONS[options.redis_version]
+        self.version: str = _VERSIONS[options.redis_version]
         self.sessions: dict[int, Session] = {}
         self.monitors: set[Session] = set()
-        self.began = clocks.wall_ns() / 1e9
-        self.engine = Engine(store)
+        self.began: float = clocks.wall_ns() / 1e9
+        self.engine: Engine = Engine(store)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: list[asyncio.Server] = []
         self.received = self.answered = self._unweighed = 0  # clients, requests; bytes

@@ -50,18 +50,18 @@ class Session:
     def __init__(self, server: Server, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.server = server
         self.number = number
-        self.database = 0
-        self.protocol = 2
-        self.client_name = b""
+        self.database: int = 0
+        self.protocol: int = 2
+        self.client_name: bytes = b""
         self.library: dict[bytes, bytes] = {}
-        self.is_authenticated = server.options.password is None
-        self.is_closing = False
-        self.is_blocked = False
+        self.is_authenticated: bool = server.options.password is None
+        self.is_closing: bool = False
+        self.is_blocked: bool = False
         self.queue: list[tuple[Command, list[bytes]]] | None = None  # of a MULTI
         self._queued = 0  # bytes of it
-        self.is_aborted = False  # one of its commands was wrong
+        self.is_aborted: bool = False  # one of its commands was wrong
         self.watched: dict[bytes, object] = {}
-        self.peer = _address(writer.get_extra_info("peername"))
+        self.peer: str = _address(writer.get_extra_info("peername"))
         self._reader = reader
         self._writer = writer
         self._parser = RequestParser(server.options.request_limit, table.is_command)

@@ -37,7 +37,7 @@ class Table(Widget, can_focus=True):
 
     def __init__(self, head: Sequence[str], right: int, *, id: str) -> None:
         super().__init__(id=id)
-        self.place = 0  # the line chosen
+        self.place: int = 0  # the line chosen
         self._head = tuple(head)
         self._right = right  # the first column that is aligned to the right
         self._count = 0

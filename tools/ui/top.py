@@ -407,7 +407,7 @@ class Top(App[None]):
     def __init__(self, watch: Watch) -> None:
         super().__init__()
         self.over = watch
-        self.picture = watch.look()
+        self.picture: Picture = watch.look()
         self.title = output.text(watch.path)
 
     def on_mount(self) -> None:

@@ -61,7 +61,7 @@ class Watch:
         self.path = path
         self._keep = keep  # samples of a series
         self.store: Store | None = None
-        self.pause = _EVERY  # seconds until the next look is due
+        self.pause: float = _EVERY  # seconds until the next look is due
         self._place: tuple[int, int] | None = None
         self._lock = threading.Lock()
         self._status: Status | None = None

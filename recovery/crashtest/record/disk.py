@@ -128,8 +128,8 @@ class DiskModel:
     def __init__(self, path: str, inode: int, careless: Iterable[str] = ()) -> None:
         """An empty folder: where the log has it, and its inode."""
         self.path = path
-        self.careless = tuple(careless)
-        self.root = Folder(".")
+        self.careless: tuple[str, ...] = tuple(careless)
+        self.root: Folder = Folder(".")
         self.changes: list[Change] = []
         self.namings: list[Naming] = []
         self.unseen: set[str] = set()

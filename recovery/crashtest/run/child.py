@@ -106,7 +106,7 @@ class Runner:
             path.unlink(missing_ok=True)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        self.pid = os.fork()
+        self.pid: int = os.fork()
         if self.pid == 0:
             self._run(workload, folder, recorder, log, before)
         with contextlib.suppress(OSError):  # both sides do it, since neither may be too late
@@ -210,7 +210,7 @@ class Checker:
     """
 
     def __init__(self, check: Check, timeout: float, acks: list[Any] | None = None, watchful: bool = False) -> None:
-        self.untidy = False
+        self.untidy: bool = False
         self._watchful = watchful
         self._check = check
         self._acks = acks or []  # known to the child; a request may send their number

@@ -42,7 +42,8 @@ class Points:
     def __init__(self, *patterns: str, most_hits: int | None = None) -> None:
         if not patterns or not all(isinstance(one, str) and one for one in patterns):
             raise InvalidArgument("KillAt.points() needs the names of points, or patterns like 'app.*'")
-        self.patterns, self.most_hits = patterns, most_hits
+        self.patterns: tuple[str, ...] = patterns
+        self.most_hits: int | None = most_hits
 
     @property
     def name(self) -> str:
@@ -113,11 +114,12 @@ class SystemCalls:
     needs_recorder: ClassVar[bool] = True  # it counts the calls
 
     def __init__(self, which: str | Iterable[int] = "all", *, calls: tuple[str, ...] = (), halves: bool = True) -> None:
-        self.which = which if isinstance(which, str) else tuple(which)
+        self.which: str | tuple[int, ...] = which if isinstance(which, str) else tuple(which)
         if not (self.which == "all" if isinstance(self.which, str)
                 else all(isinstance(one, int) and one > 0 for one in self.which)):
             raise InvalidArgument(f"which system calls: 'all', or their numbers, from 1; not {self.which!r}")
-        self.classes, self.halves = recorder.classes_of(tuple(calls)), halves
+        self.classes: int = recorder.classes_of(tuple(calls))
+        self.halves: bool = halves
 
     def run(self, stage: Stage, result: ModeResult) -> None:
         """Count the calls of an undisturbed run, then kill before each."""

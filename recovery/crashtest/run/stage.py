@@ -80,7 +80,7 @@ class Stage:
     _running: Runner | None = None
 
     def __post_init__(self) -> None:
-        self.check = Checker(self.job.check, self.job.timeout)  # in a child of its own
+        self.check: Checker = Checker(self.job.check, self.job.timeout)  # in a child of its own
         self.deadline = clocks.elapsed() + self.job.budget if self.job.budget else float("inf")
 
     def out_of_time(self) -> bool:

@@ -70,8 +70,8 @@ class Lines:
         self._file = file
         self._name = name
         self._is_given = is_given
-        self.number = 0
-        self.bytes = 0
+        self.number: int = 0
+        self.bytes: int = 0
 
     def __iter__(self) -> Iterator[bytes]:
         self._require_text(self._file.peek(_PEEK)[:_PEEK])

@@ -46,18 +46,18 @@ class DrawnNode:
 
     def __init__(self, stream: bytes, key: bytes, value: bytes) -> None:
         self.stream, self.stored = stream, len(value)
-        self.id = StreamID(*records.node_id(key))
+        self.id: StreamID = StreamID(*records.node_id(key))
         try:
             self.head, self.listpack = records.open_block(key, value)
             self.live, self.deleted, _, _ = decode.validate_node(self.listpack, *self.id)
         except CorruptionError as error:
             raise located(error, shown(stream), *self.id) from None
         offsets, values = _elements(self.listpack)
-        self.elements = len(values)
+        self.elements: int = len(values)
         width = int(values[2])
-        self.fields = values[3 : 3 + width]
+        self.fields: list[bytes] = values[3 : 3 + width]
         at = 4 + width  # after the 0 that ends the master entry
-        self.master = self.listpack[offsets[0] : offsets[at]]
+        self.master: bytes = self.listpack[offsets[0] : offsets[at]]
         self.rows: list[_StoredEntry] = []
         while at < len(values):
             start, flags = at, int(values[at])
