@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from .stream.jobs.outcome import Backoff, Discard, Retry, Snooze, TimeLimit
     from .stream.jobs.results import Result
     from .stream.jobs.worker import Worker
-    from .stream.node.entry import Entry
     from .stream.node.stream_id import StreamID
+    from .stream.node.typed import Entry
     from .stream.state import State
     from .stream.stream import Stream
     from .tools.resp.client import redis_client

@@ -22,9 +22,9 @@ from .stream.entries.batch import Batch, kept
 from .stream.entries.session import Direct
 from .stream.entries.sweep import sweep
 from .stream.group.group import Group
-from .stream.node.arguments import Name
-from .stream.node.entry import Entry
+from .stream.node.arguments import Codec, Compression, Name
 from .stream.node.stream_id import IDLike
+from .stream.node.typed import Entry, V
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams
@@ -81,7 +81,7 @@ def _range(stream: Stream, start: IDLike = "-", end: IDLike = "+", count: int | 
     return list(stream.range(start, end, count, reverse=reverse))
 
 
-class QueuedStream(Queue[Stream]):
+class QueuedStream(Queue[Stream[Any]]):
     """The calls of a stream."""
 
     append: Final = _queued(Stream.append)
@@ -158,12 +158,13 @@ class Pipeline(Queue[Calls]):
     def __bool__(self) -> bool:
         return True
 
-    def stream(self, name: Name, *, compression: str | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None, codec: str | None = None, type: Any = None) -> QueuedStream:
+    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
+               node_max_entries: int | None = None, codec: Codec | None = None,
+               type: type[V] | None = None) -> QueuedStream:
         """The stream of that name; its calls are queued. The options are those of Store.stream()."""
-        return QueuedStream(self, self._handle.stream(
-            name, compression=compression, node_max_bytes=node_max_bytes, node_max_entries=node_max_entries,
-            codec=codec, type=type))
+        stream = self._handle.stream(name, compression=compression, node_max_bytes=node_max_bytes,
+                                     node_max_entries=node_max_entries, codec=codec, type=type)
+        return QueuedStream(self, stream)
 
     def group(self, stream: Name, group: Name) -> QueuedGroup:
         """A consumer group of a stream; its calls are queued."""

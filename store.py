@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from weakref import WeakMethod
 
 from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
@@ -33,8 +33,9 @@ from .stream.entries.header import NodeLimits
 from .stream.entries.session import Direct
 from .stream.entries.sweep import sweep
 from .stream.multi_read import Asked, Found, read_group_streams, read_streams
-from .stream.node.arguments import Fields, Name, Text, whole
+from .stream.node.arguments import Codec, Compression, Fields, Name, Text, whole
 from .stream.node.stream_id import IDLike
+from .stream.node.typed import V
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams
@@ -72,7 +73,7 @@ class Store:
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, readonly: bool = False, create: bool = True,
              durability: Durability = "commit",
-             encoding: Encoding | None = OWN, lock_timeout: float = 30.0, compression: str | None = None,
+             encoding: Encoding | None = OWN, lock_timeout: float = 30.0, compression: Compression | None = None,
              node_max_bytes: int | None = None, node_max_entries: int | None = None,
              map_size: int | None = None, max_map_size: int | None = None,
              max_readers: int = MAX_READERS, buffer_window: float = BUFFER_WINDOW) -> Self:
@@ -191,8 +192,9 @@ class Store:
 
     # -- streams ------------------------------------------------------------------------
 
-    def stream(self, name: Name, *, compression: str | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None, codec: str | None = None, type: Any = None) -> Stream:
+    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
+               node_max_entries: int | None = None, codec: Codec | None = None,
+               type: type[V] | None = None) -> Stream[V]:
         """A handle on the stream of that name; the first append creates the stream.
 
         ``codec``             how this handle's appends encode values: "raw", "str", "json" or "msgpack". The first

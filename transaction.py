@@ -34,8 +34,9 @@ from .stream.entries.session import Direct, Source
 from .stream.entries.sweep import sweep
 from .stream.group.group import Group
 from .stream.multi_read import Asked, Found, read_group_streams, read_streams
-from .stream.node.arguments import Fields, Name, Text, member_name, name_bytes
+from .stream.node.arguments import Codec, Compression, Fields, Name, Text, member_name, name_bytes
 from .stream.node.stream_id import IDLike
+from .stream.node.typed import V
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams
@@ -114,8 +115,9 @@ class Calls:
     def _open(self) -> Source:
         return self._source
 
-    def stream(self, name: Name, *, compression: str | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None, codec: str | None = None, type: Any = None) -> Stream:
+    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
+               node_max_entries: int | None = None, codec: Codec | None = None,
+               type: type[V] | None = None) -> Stream[V]:
         """The stream of that name, inside this commit; the options are those of Store.stream()."""
         self._open()
         return self._streams.handle(name, compression, node_max_bytes, node_max_entries, codec, type)

@@ -11,7 +11,7 @@ that begins there returns what this one would have returned next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Self
+from typing import Generic, Self
 
 from ..storage import clocks
 from ..storage.errors import TransactionError
@@ -21,18 +21,18 @@ from .entries.session import Direct, Source
 from .group.waiter import Condition, Seen, Waiting, stream_moves
 from .jobs.deferred import release_due
 from .node.arguments import duration_ms
-from .node.entry import Entry
 from .node.stream_id import IDLike, StreamID, make_id, parse_id
+from .node.typed import Entry, V
 
 
-class Follower:
+class Follower(Generic[V]):
     """The iterator that Stream.follow() returns and explains. For one thread at a time."""
 
     __slots__ = ("_entries", "_last", "_name", "_number", "_range", "_source", "_stop", "_timeout", "after",
                  "waits_for")
 
     def __init__(self, source: Source, name: bytes, after: IDLike, timeout: float | None, stop: StopFlag | None,
-                 entries: Callable[..., Iterator[Entry]]) -> None:
+                 entries: Callable[..., Iterator[Entry[V]]]) -> None:
         if not isinstance(source, Direct):
             raise TransactionError("follow() inside a transaction: nothing comes while it is open; follow outside it")
         self._source = source
@@ -40,7 +40,7 @@ class Follower:
         self._timeout = None if timeout is None else duration_ms("timeout", timeout) / 1000
         self._stop = stop
         self._range = entries  # of the handle
-        self._entries: Iterator[Entry] | None = None
+        self._entries: Iterator[Entry[V]] | None = None
         self.waits_for: tuple[Seen, float | None] = {}, None  # what it has seen last, and when to look again
         with source.read() as txn:
             seen = stream_moves(txn, name)
@@ -51,7 +51,7 @@ class Follower:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Entry:
+    def __next__(self) -> Entry[V]:
         deadline = None if self._timeout is None else clocks.monotonic() + self._timeout
         while not is_stopped(self._stop):
             has_looked = self._entries is None

@@ -18,8 +18,8 @@ from .group.state import SeenTimes
 from .group.waiter import Condition, Seen, Waiting, stream_moves
 from .jobs.deferred import release_due
 from .node.arguments import Name, duration_ms, member_name, name_bytes, texts_of, whole
-from .node.entry import Entry
 from .node.stream_id import MAX64, IDLike, StreamID, make_id, parse_id
+from .node.typed import Entry
 
 N = TypeVar("N", bound=Name)  # the names as they are given, under which entries are returned
 M = TypeVar("M", bound=Name)

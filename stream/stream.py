@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import (
@@ -49,9 +49,9 @@ from .group.subject_filter import checked_subjects
 from .info import FullInfo, StreamInfo, describe, describe_fully
 from .jobs import deferred as jobs
 from .jobs.deferred import Deferred
-from .node.arguments import Name, Text, member_name, text_of, texts_of, whole
+from .node.arguments import Codec, Compression, Name, Refs, Text, member_name, text_of, texts_of, whole
 from .node.decode import flatten
-from .node.entry import Entry, Flattened, flatten_all
+from .node.entry import Flattened, flatten_all
 from .node.stream_id import (
     AUTO,
     IDLike,
@@ -64,6 +64,7 @@ from .node.stream_id import (
     parse_new_id,
     parse_start,
 )
+from .node.typed import Entry, V
 from .node.values import RAW, checked_codec, encoded
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ T = TypeVar("T")
 _AT_ONCE = 1000  # entries, about a millisecond
 
 
-class Stream:
+class Stream(Generic[V]):
     """A handle on one stream of a store. Cheap to make; threads can share it.
 
     The stream need not exist: the first append creates it, and reads find nothing.
@@ -106,7 +107,7 @@ class Stream:
         """The stream's name."""
         return text_of(self._name, self._encoding)
 
-    def bound(self, source: Source) -> Stream:
+    def bound(self, source: Source) -> Stream[V]:
         """A handle on the same stream whose calls are part of something else, such as a transaction."""
         return Stream(source, self._name, self._limits, self._encoding, self._codec, self._model)
 
@@ -115,18 +116,18 @@ class Stream:
     @overload
     def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
-               refs: str = KEEPREF, create: Literal[True] = True, producer: Name | None = None,
+               refs: Refs = KEEPREF, create: Literal[True] = True, producer: Name | None = None,
                idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID: ...
 
     @overload
     def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
-               refs: str = KEEPREF, create: bool, producer: Name | None = None,
+               refs: Refs = KEEPREF, create: bool, producer: Name | None = None,
                idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID | None: ...
 
     def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
-               refs: str = KEEPREF, create: bool = True, producer: Name | None = None,
+               refs: Refs = KEEPREF, create: bool = True, producer: Name | None = None,
                idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID | None:
         """Append one entry and return its ID; durable when it returns. Redis: XADD.
 
@@ -180,7 +181,7 @@ class Stream:
 
     def extend(self, entries: Iterable[Appended] | Flattened, ids: Iterable[IDLike] | None = None, *,
                maxlen: int | None = None, minid: IDLike | None = None, approximate: bool = False,
-               limit: int | None = None, refs: str = KEEPREF,
+               limit: int | None = None, refs: Refs = KEEPREF,
                expect_last: IDLike | None = None) -> list[StreamID]:
         """Append many entries in one transaction with one flush; all of them or none.
 
@@ -283,7 +284,7 @@ class Stream:
 
         return sum(in_pieces(self._source, wanted, delete))
 
-    def delete_ex(self, *ids: IDLike, refs: str = KEEPREF) -> list[DeleteResult]:
+    def delete_ex(self, *ids: IDLike, refs: Refs = KEEPREF) -> list[DeleteResult]:
         """Delete entries by ID under a policy; returns the result for each, in their order. Redis: XDELEX.
 
         ``refs``: "keepref", "delref" (also remove them from the PEL of every group) or "acked" (only
@@ -303,7 +304,7 @@ class Stream:
         return list(chain.from_iterable(in_pieces(self._source, wanted, delete, PIECE_ASKED)))
 
     def trim(self, *, maxlen: int | None = None, minid: IDLike | None = None, approximate: bool = False,
-             limit: int | None = None, refs: str = KEEPREF) -> int:
+             limit: int | None = None, refs: Refs = KEEPREF) -> int:
         """Remove the oldest entries; returns how many. Redis: XTRIM.
 
         Keeps the ``maxlen`` newest, or those with ID >= ``minid``. ``approximate`` removes
@@ -389,11 +390,11 @@ class Stream:
 
         self._source.submit(operation)
 
-    def configure(self, *, compression: str | None = None, node_max_bytes: int | None = None,
+    def configure(self, *, compression: Compression | None = None, node_max_bytes: int | None = None,
                   node_max_entries: int | None = None, idempotence_window: int | None = None,
                   idempotence_cap: int | None = None, schema: Mapping[str, str] | None = None,
                   schema_checked: bool | None = None, retention: Retention | None = None,
-                  codec: str | None = None) -> dict[str, Any]:
+                  codec: Codec | None = None) -> dict[str, Any]:
         """Change a stream's settings; returns those that have changed. Creates the stream.
 
         The first three, those of Store.stream(), apply to nodes begun from now on.
@@ -466,7 +467,7 @@ class Stream:
     # -- reading ------------------------------------------------------------------------
 
     def range(self, start: IDLike = "-", end: IDLike = "+", count: int | None = None, *,
-              reverse: bool = False) -> Iterator[Entry]:
+              reverse: bool = False) -> Iterator[Entry[V]]:
         """The entries from ``start`` to ``end``, both included, lazily. Redis: XRANGE, XREVRANGE.
 
         IDs as Redis writes them: ``-`` and ``+``, incomplete (``5`` starts at 5-0 and ends at
@@ -481,11 +482,12 @@ class Stream:
         return self._read(first, last, count, reverse)
 
     def _read(self, first: StreamID, last: StreamID, count: int | None = None, reverse: bool = False,
-              number: int | None = None) -> Iterator[Entry]:
-        found = range_read.read_range(self._source, self._name, first, last, count, reverse, self._encoding, number)
+              number: int | None = None) -> Iterator[Entry[V]]:
+        found: Iterator[Any] = range_read.read_range(self._source, self._name, first, last, count, reverse,
+                                                     self._encoding, number)
         return found if self._model is None else (entry.typed(self._model) for entry in found)
 
-    def follow(self, after: IDLike = "$", timeout: float | None = None, *, stop: StopFlag | None = None) -> Follower:
+    def follow(self, after: IDLike = "$", timeout: float | None = None, *, stop: StopFlag | None = None) -> Follower[V]:
         """Iterate over the entries after ``after`` as they are appended by any process, in the order of their IDs.
 
         ``after``: an ID, such as that of the last entry that was handled; ``$`` begins with entries appended from
@@ -507,8 +509,8 @@ class Stream:
         return scan.read_nodes(self._source, self._name, parse_start(start), parse_end(end))
 
     def to_arrow(self, start: IDLike = "-", end: IDLike = "+", schema: Schema | None = None, *,
-                 batch_size: int = 65_536, mode: str = "PERMISSIVE", skip_damaged: bool = False,
-                 tally: Tally | None = None,
+                 batch_size: int = 65_536, mode: Literal["PERMISSIVE", "FAILFAST"] = "PERMISSIVE",
+                 skip_damaged: bool = False, tally: Tally | None = None,
                  **columns: str | None) -> pa.RecordBatchReader:
         """The live entries of a range as a pyarrow.RecordBatchReader, which DuckDB and Polars can read.
 
@@ -533,7 +535,7 @@ class Stream:
             mode=mode, skip_damaged=skip_damaged, tally=tally,
         )
 
-    def get(self, id: IDLike) -> Entry | None:
+    def get(self, id: IDLike) -> Entry[V] | None:
         """The entry with exactly this ID; None if it does not exist (any more)."""
         entry = range_read.get(self._source, self._name, parse_id(id), self._known())
         return None if entry is None else texts_of([entry], self._encoding, self._model)[0]
@@ -547,7 +549,7 @@ class Stream:
         """True: a handle is a handle, also on an empty stream."""
         return True
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[Entry[V]]:
         return self.range()
 
     def __contains__(self, id: IDLike) -> bool:
@@ -662,12 +664,12 @@ class Stream:
 
     # -- consumer groups ----------------------------------------------------------------
 
-    def group(self, name: Name) -> Group:
+    def group(self, name: Name) -> Group[V]:
         """A handle on a consumer group; its methods raise NoGroup if the group does not exist."""
         return Group(self._source, self._name, member_name(name, "group"), self._encoding, self._model)
 
     def create_group(self, name: Name, start: IDLike = "0", *, exist_ok: bool = False, create_stream: bool = True,
-                     entries_read: int | None = None, subjects: Text | Iterable[Text] | None = None) -> Group:
+                     entries_read: int | None = None, subjects: Text | Iterable[Text] | None = None) -> Group[V]:
         """Create a consumer group that counts everything up to ``start`` as delivered. Redis: XGROUP CREATE.
 
         ``start``: ``0`` for all entries, so that a queue forgets none that came before its group; ``$`` for new ones

@@ -21,7 +21,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Attachment, Environment
@@ -40,9 +40,13 @@ from ..node.arguments import Name, Text, name_bytes, text_of
 from ..node.entry import Entry
 from ..node.packed_ids import row_of
 from ..node.stream_id import AUTO, MAX64, IDLike, StreamID, now_ms, parse_id
+from ..node.typed import V
 from . import deliver
 from .expiry import expire_begun
 from .state import locate_group
+
+if TYPE_CHECKING:
+    from ..node import typed
 
 DEAD_FIELD = b"$dead"
 
@@ -54,14 +58,14 @@ _KINDS = {"id": str, "stream": str, "group": str, "consumer": str, "deliveries":
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter(Figures):
+class DeadLetter(Figures, Generic[V]):
     """One dead letter: ``id`` is its ID in the dead letters' stream, ``entry`` the original, with its own ID.
 
     One that cannot be read is "malformed", with an error that says how, and an entry 0-0 with all its fields.
     """
 
     id: StreamID
-    entry: Entry
+    entry: typed.Entry[V]
     reason: str
     error: str
     traceback: str
@@ -81,12 +85,12 @@ class Counts(Attachment):
         self.known: dict[tuple[int, bytes, bytes], tuple[int, int, StreamID, int]] = {}
 
 
-class DeadLetters:
+class DeadLetters(Generic[V]):
     """The dead letters of one group, oldest first: ``for letter in group.dead_letters``."""
 
     __slots__ = ("_encoding", "_group", "_mark", "_name", "_origin", "_shown", "_source")
 
-    def __init__(self, source: Source, stream: bytes, group: bytes, shown: Callable[..., list[Entry]],
+    def __init__(self, source: Source, stream: bytes, group: bytes, shown: Callable[..., list[typed.Entry[V]]],
                  encoding: str | None, name: Name | None) -> None:
         self._source = source
         self._encoding = encoding
@@ -106,7 +110,7 @@ class DeadLetters:
         """The name of the stream that holds them."""
         return text_of(self._name, self._encoding)
 
-    def __iter__(self) -> Iterator[DeadLetter]:
+    def __iter__(self) -> Iterator[DeadLetter[V]]:
         self._require()
         every = read_range(self._source, self._name, StreamID.MIN, StreamID.MAX, None, False, None)
         yield from map(self._letter, filter(self.owns, every))
@@ -136,7 +140,7 @@ class DeadLetters:
     def __repr__(self) -> str:
         return f"<raxlog.DeadLetters {headers.shown(self._name)} of group {headers.shown(self._group)}>"
 
-    def get(self, id: IDLike) -> DeadLetter | None:
+    def get(self, id: IDLike) -> DeadLetter[V] | None:
         """The group's letter with this ID; None if there is none."""
         self._require()
         entry = get(self._source, self._name, parse_id(id), None)
@@ -179,7 +183,7 @@ class DeadLetters:
 
         self._source.submit(operation)
 
-    def replay(self, *ids: IDLike, where: Callable[[DeadLetter], object] | None = None) -> int:
+    def replay(self, *ids: IDLike, where: Callable[[DeadLetter[V]], object] | None = None) -> int:
         """Append the entries of dead letters to their stream again, with new IDs; returns how many.
 
         The group's letters with these IDs, or those for which ``where`` is true, or all; a malformed one stays. One
@@ -200,7 +204,7 @@ class DeadLetters:
 
         return sum(in_pieces(self._source, self._chosen(ids, where), move, _PIECE))
 
-    def purge(self, *ids: IDLike, where: Callable[[DeadLetter], object] | None = None) -> int:
+    def purge(self, *ids: IDLike, where: Callable[[DeadLetter[V]], object] | None = None) -> int:
         """Delete letters, chosen as for replay(), and malformed ones; returns how many. 1,000 per commit."""
         def remove(some: list[StreamID], txn: WriteTransaction) -> int:
             letters = writer.locate(txn, self._name)
@@ -208,12 +212,12 @@ class DeadLetters:
 
         return sum(in_pieces(self._source, self._chosen(ids, where), remove, _PIECE))
 
-    def _chosen(self, ids: tuple[IDLike, ...], where: Callable[[DeadLetter], object] | None) -> list[StreamID]:
+    def _chosen(self, ids: tuple[IDLike, ...], where: Callable[[DeadLetter[V]], object] | None) -> list[StreamID]:
         """The IDs of letters: those given, or of all, as far as ``where`` is true."""
         letters = iter(self) if not ids else filter(None, map(self.get, sorted({parse_id(sid) for sid in ids})))
         return [letter.id for letter in letters if where is None or where(letter)]
 
-    def _letter(self, entry: Entry) -> DeadLetter:
+    def _letter(self, entry: Entry) -> DeadLetter[V]:
         about, pairs = _about(entry), entry.pairs
         if isinstance(about, str):
             about = dict.fromkeys(_KINDS, "") | {"id": "0-0", "reason": "malformed", "error": about, "deliveries": 0}

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Final
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument
@@ -27,7 +28,7 @@ from . import deliver
 from .deliver import ID
 from .state import UNOWNED, GroupState, working_groups
 
-KEEPREF = "keepref"
+KEEPREF: Final = "keepref"
 DELREF = "delref"
 ACKED = "acked"
 POLICIES = (KEEPREF, DELREF, ACKED)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, Unpack, overload
 
 from ...storage import clocks
 from ...storage.commit.write_transaction import WriteTransaction
@@ -26,10 +26,11 @@ from ..entries.session import PIECE, PIECE_ASKED, Direct, Source, ask, in_pieces
 from ..entries.sweep import sweep
 from ..jobs.results import Result, name_of
 from ..jobs.results import put as put_result
-from ..node.arguments import Name, Text, duration_ms, member_name, text_of, texts_of, whole
+from ..node.arguments import Name, Refs, Text, duration_ms, member_name, text_of, texts_of, whole
 from ..node.entry import Entry
 from ..node.packed_ids import row_of
 from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_end, parse_id, parse_start
+from ..node.typed import V
 from . import claim as claiming
 from . import deliver
 from .claim import ClaimOptions
@@ -53,8 +54,10 @@ from .state import (
 from .waiter import Condition, Waiting
 
 if TYPE_CHECKING:
+    from ...transaction import Transaction
     from ..jobs.processes import WorkerProcesses
-    from ..jobs.worker import Worker
+    from ..jobs.worker import Worker, WorkerOptions
+    from ..node import typed
     from ..node.model import Model
 
 _NACKS = ("silent", "fail", "fatal")
@@ -62,7 +65,7 @@ _NACKS = ("silent", "fail", "fatal")
 T = TypeVar("T")
 
 
-class Group:
+class Group(Generic[V]):
     """A handle on one consumer group of a stream. Cheap to make; threads can share it.
 
     Methods raise NoGroup if the group or its stream does not exist, except ack().
@@ -92,11 +95,11 @@ class Group:
         """The name of its stream."""
         return text_of(self._stream, self._encoding)
 
-    def bound(self, source: Source) -> Group:
+    def bound(self, source: Source) -> Group[V]:
         """A handle on the same group whose calls are part of something else, such as a transaction."""
         return Group(source, self._stream, self._name, self._encoding, self._model)
 
-    def shown(self, entries: list[Entry]) -> list[Entry]:
+    def shown(self, entries: list[Entry]) -> list[typed.Entry[V]]:
         """Entries as this handle returns them: as text under the store's encoding, with values of the handle's type."""
         return texts_of(entries, self._encoding, self._model)
 
@@ -104,7 +107,7 @@ class Group:
 
     def read(self, consumer: Name, count: int | None = None, *, timeout: float | None = 0,
              ids: IDLike = ">", noack: bool = False, ack: Iterable[IDLike] = (), ack_owned: bool = False,
-             claim_idle: float | None = None, stop: StopFlag | None = None) -> Delivered[Entry]:
+             claim_idle: float | None = None, stop: StopFlag | None = None) -> Delivered[typed.Entry[V]]:
         """Deliver entries to a consumer, which is created if it is new. Redis: XREADGROUP.
 
         ``ids=">"``     entries that the group has not delivered yet; each becomes pending
@@ -198,8 +201,8 @@ class Group:
         return [make_id(*sid) for sid in self._act(
             lambda txn, _, group: deliver.renew(txn, group, owner, wanted, now_ms()))]
 
-    def nack(self, *ids: IDLike, mode: str = "fail", delay: float = 0.0, deliveries: int | None = None,
-             force: bool = False, consumer: Name | None = None) -> int:
+    def nack(self, *ids: IDLike, mode: Literal["silent", "fail", "fatal"] = "fail", delay: float = 0.0,
+             deliveries: int | None = None, force: bool = False, consumer: Name | None = None) -> int:
         """Give pending entries back to the group, for any consumer to claim; returns how many. Redis: XNACK.
 
         ``mode``   "fail" keeps the delivery count, "silent" does not count this delivery, "fatal" sets
@@ -224,7 +227,7 @@ class Group:
 
         return self._act(operation)
 
-    def ack_delete(self, *ids: IDLike, refs: str = KEEPREF, consumer: Name | None = None) -> list[DeleteResult]:
+    def ack_delete(self, *ids: IDLike, refs: Refs = KEEPREF, consumer: Name | None = None) -> list[DeleteResult]:
         """Acknowledge entries, and delete those that the policy allows. Redis: XACKDEL.
 
         MISSING for an entry that was not pending here (it is not deleted), REFERENCED for one that was
@@ -248,6 +251,14 @@ class Group:
         return list(chain.from_iterable(in_pieces(self._source, wanted, act, most)))
 
     # -- jobs ---------------------------------------------------------------------------
+
+    @overload
+    def worker(self, handler: Callable[[typed.Entry[V]], object], *, transaction: Literal[False] = False,
+               **options: Unpack[WorkerOptions]) -> Worker | WorkerProcesses: ...
+
+    @overload
+    def worker(self, handler: Callable[[typed.Entry[V], Transaction], object], *, transaction: Literal[True],
+               **options: Unpack[WorkerOptions]) -> Worker | WorkerProcesses: ...
 
     def worker(self, handler: Callable[..., object], *, name: Name | None = None, threads: int = 1, processes: int = 0,
                transaction: bool = False, lease: float = 30.0, max_deliveries: int = 20, retry: object = None,
@@ -350,18 +361,18 @@ class Group:
             return find_job(txn, number, header, state, sid, self._encoding)
 
     @property
-    def dead_letters(self) -> DeadLetters:
+    def dead_letters(self) -> DeadLetters[V]:
         """The entries that its workers have given up, to inspect, replay or purge."""
         return self._letters(None)
 
-    def _letters(self, name: Name | None) -> DeadLetters:
+    def _letters(self, name: Name | None) -> DeadLetters[V]:
         return DeadLetters(self._source, self._stream, self._name, self.shown, self._encoding, name)
 
     # -- claiming -----------------------------------------------------------------------
 
     def claim(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
               time: float | None = None, deliveries: int | None = None, force: bool = False,
-              lastid: IDLike | None = None) -> Delivered[Entry]:
+              lastid: IDLike | None = None) -> Delivered[typed.Entry[V]]:
         """Move pending entries to a consumer, if idle for ``min_idle`` seconds. Redis: XCLAIM.
 
         ``idle`` (seconds) or ``time`` (Unix seconds) set the delivery time; a time in the future or
@@ -405,7 +416,7 @@ class Group:
         return self._act(operation)
 
     def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0",
-                  count: int = 100) -> tuple[StreamID, Delivered[Entry], list[StreamID]]:
+                  count: int = 100) -> tuple[StreamID, Delivered[typed.Entry[V]], list[StreamID]]:
         """Claim entries that are idle long enough, in ID order from ``start``. Redis: XAUTOCLAIM.
 
         Returns a tuple: the ID to continue from (0-0 at the end), the entries, and the IDs of deleted
@@ -650,7 +661,8 @@ class Group:
 
         return self._act(operation)
 
-    def delete_consumer(self, name: Name, *, pending: str = "refuse", to: Name | None = None) -> int:
+    def delete_consumer(self, name: Name, *, pending: Literal["refuse", "drop"] = "refuse",
+                        to: Name | None = None) -> int:
         """Delete a consumer; returns how many pending entries it had. Redis: XGROUP DELCONSUMER, made safe.
 
         ``pending="refuse"``  ConsumerBusy if it has any that are still in the stream (the default)

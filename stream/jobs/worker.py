@@ -29,7 +29,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from inspect import iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ...storage import clocks, fork_hooks
 from ...storage.errors import InvalidArgument, LockTimeout, MalformedValue, NotOwner, RaxlogError, StoreFull
@@ -38,8 +38,8 @@ from ...storage.threads import start
 from ...storage.wake.stop import Stop
 from ..entries.header import shown
 from ..node.arguments import Name, Text, duration_ms, member_name, stored_bytes, whole
-from ..node.entry import Entry
 from ..node.stream_id import IDLike, StreamID
+from ..node.typed import Entry
 from .outcome import Backoff, Discard, Retry, Snooze, TimeLimit, asked_delay, parsed_retry
 from .results import Result
 from .texts import described, text_of
@@ -83,10 +83,26 @@ class _Lane:
         return [*self.done, *(entry.id for entry in (*running, *self.waiting))]
 
 
+class WorkerOptions(TypedDict, total=False):
+    """The options of Group.worker() but ``transaction``, for checkers of types: in its calls they stand by name."""
+
+    name: Name | None
+    threads: int
+    processes: int
+    lease: float
+    max_deliveries: int
+    retry: object
+    timeout: float | None
+    drain: float
+    dead_letters: Name | None
+    result_ttl: float | None
+
+
 class Worker:
     """Runs a function for each entry of a group. Made by Group.worker(), which explains the settings."""
 
-    def __init__(self, group: Group, letters: DeadLetters, handler: Callable[..., object], shown: Callable[..., Any], *,
+    def __init__(self, group: Group, letters: DeadLetters[Any], handler: Callable[..., object],
+                 shown: Callable[..., list[Entry[Any]]], *,
                  name: Name | None, threads: int, lease: float, max_deliveries: int, retry: object,
                  timeout: float | None, drain: float, begin: Callable[[], Any] | None, result_ttl: float | None,
                  next_due: Callable[[], int | None], is_child: bool = False) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.format import keys
-from .entry import UNDECODABLE, Entry
+from .entry import UNDECODABLE
 from .model import Model
 
 MAX_MEMBER_NAME = 1 << 16
@@ -18,9 +18,15 @@ Name = str | bytes | int | float  # of a stream, a group, a consumer, a field; a
 Value = object  # of a field: str, bytes, int or float; InvalidFields for others
 Fields = Mapping[str, Value] | Mapping[bytes, Value] | Mapping[Name, Value] | Iterable[tuple[Name, Value]]
 Text = str | bytes  # a name as it is returned: str where the store is open with an encoding
+Codec = Literal["raw", "str", "json", "msgpack"]
+Compression = Literal["none", "zstd", "compact"]
+Refs = Literal["keepref", "delref", "acked"]  # what a deletion does about pending entries
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from msgspec import Struct
+
+    from .typed import Entry
 
     Appended = Fields | DataclassInstance | Struct  # by append(). A pydantic model is an iterable of pairs, too
 
@@ -51,7 +57,7 @@ def text_of(raw: bytes, encoding: str | None) -> Text:
     return raw if encoding is None else raw.decode(encoding, UNDECODABLE)
 
 
-def texts_of(entries: list[Entry], encoding: str | None, model: Model | None = None) -> list[Entry]:
+def texts_of(entries: list[Any], encoding: str | None, model: Model | None = None) -> list[Entry[Any]]:
     """Entries as they are returned: with text where the store is open with an encoding, values of the handle's type."""
     if encoding is not None:
         entries = [entry.decoded(encoding, UNDECODABLE) for entry in entries]

@@ -142,6 +142,11 @@ class Entry:
             and self.values == other.values
         )
 
+    @classmethod
+    def __class_getitem__(cls, kind: object) -> type[Entry]:
+        """``Entry[Order]`` in annotations: see typed.py."""
+        return cls
+
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:

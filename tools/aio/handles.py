@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Final, NoReturn, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack, overload
 
 from ...index.pubsub.pubsub import Reached
 from ...storage.errors import InvalidArgument, StoreClosed
@@ -20,17 +20,29 @@ from ...stream.group.job import job_moves
 from ...stream.group.waiter import Condition
 from ...stream.jobs.deferred import Deferred
 from ...stream.jobs.results import Result
+from ...stream.jobs.worker import WorkerOptions
 from ...stream.multi_read import Asked, Found, found_by, look_behind, parse_group_read
-from ...stream.node.arguments import Fields, Name, Text, duration_ms, member_name, name_bytes, timeout_of, whole
-from ...stream.node.entry import Entry
+from ...stream.node.arguments import (
+    Codec,
+    Compression,
+    Fields,
+    Name,
+    Text,
+    duration_ms,
+    member_name,
+    name_bytes,
+    timeout_of,
+    whole,
+)
 from ...stream.node.stream_id import IDLike, StreamID, parse_id
+from ...stream.node.typed import Entry, V
 from ...stream.state import State
 from ...stream.stream import Stream
 from ...transaction import Transaction
 from .lane import Lane, run_each
 from .threads import Attribute, Handle, Property, Threads, made, making, on
 from .waits import Ahead, AsyncFollower, Look, Readiness, read_group, readiness, until
-from .worker import serving
+from .worker import AsyncWorker, serve
 
 N = TypeVar("N", bound=Name)
 P = ParamSpec("P")
@@ -47,29 +59,29 @@ class AsyncDeferred(Handle[Deferred]):
     cancel: Final = on("writes", Deferred.cancel)
 
 
-class AsyncDeadLetters(Handle[DeadLetters]):
+class AsyncDeadLetters(Handle[DeadLetters[V]]):
     """The dead letters of a group, oldest first, for ``async for``: like raxlog.DeadLetters."""
 
-    name: Attribute[DeadLetters, Text] = Attribute(lambda letters: letters.name)
+    name: Attribute[DeadLetters[V], Text] = Attribute(lambda letters: letters.name)
     length: Final = on("reads", DeadLetters.__len__)
-    get: Final = on("reads", DeadLetters.get)
+    get: Final = on("reads", DeadLetters[V].get)
     owns: Final = made(DeadLetters.owns, lambda _, owned: owned)
-    replay: Final = on("others", DeadLetters.replay)
-    purge: Final = on("others", DeadLetters.purge)
+    replay: Final = on("others", DeadLetters[V].replay)
+    purge: Final = on("others", DeadLetters[V].purge)
 
-    def __aiter__(self) -> Ahead[DeadLetter]:
+    def __aiter__(self) -> Ahead[DeadLetter[V]]:
         return Ahead(self._threads, iter(self._plain))
 
 
-class AsyncGroup(Handle[Group]):
+class AsyncGroup(Handle[Group[V]]):
     """A handle on one consumer group, with the methods of raxlog.Group."""
 
-    name: Attribute[Group, Text] = Attribute(lambda group: group.name)
-    stream: Attribute[Group, Text] = Attribute(lambda group: group.stream)
+    name: Attribute[Group[V], Text] = Attribute(lambda group: group.name)
+    stream: Attribute[Group[V], Text] = Attribute(lambda group: group.stream)
 
     async def read(self, consumer: Name, count: int | None = None, *, timeout: float | None = 0,
                    ids: IDLike = ">", noack: bool = False, ack: Iterable[IDLike] = (), ack_owned: bool = False,
-                   claim_idle: float | None = None) -> Delivered[Entry]:
+                   claim_idle: float | None = None) -> Delivered[Entry[V]]:
         """Deliver entries to a consumer: like Group.read(), in one commit. Waits without a thread.
 
         If the task is cancelled, it takes nothing: a delivery under way is taken back before the task ends.
@@ -97,8 +109,8 @@ class AsyncGroup(Handle[Group]):
     ack: Final = on("writes", Group.ack)
     nack: Final = on("writes", Group.nack)
     ack_delete: Final = on("writes", Group.ack_delete)
-    claim: Final = on("writes", Group.claim)
-    autoclaim: Final = on("writes", Group.autoclaim)
+    claim: Final = on("writes", Group[V].claim)
+    autoclaim: Final = on("writes", Group[V].autoclaim)
     autoclaim_ids: Final = on("writes", Group.autoclaim_ids)
     claim_ids: Final = on("writes", Group.claim_ids)
     renew: Final = on("writes", Group.renew)
@@ -116,23 +128,33 @@ class AsyncGroup(Handle[Group]):
     consumers: Final = on("reads", Group.consumers)
     info: Final = on("reads", Group.info)
     job: Final = on("reads", Group.job)
-    lag: Property[Group, int] = Property(lambda group: group.lag)
-    paused: Property[Group, bool] = Property(lambda group: group.paused)
-    subjects: Property[Group, list[Text]] = Property(lambda group: group.subjects)
-    last_delivered_id: Property[Group, StreamID] = Property(lambda group: group.last_delivered_id)
+    lag: Property[Group[V], int] = Property(lambda group: group.lag)
+    paused: Property[Group[V], bool] = Property(lambda group: group.paused)
+    subjects: Property[Group[V], list[Text]] = Property(lambda group: group.subjects)
+    last_delivered_id: Property[Group[V], StreamID] = Property(lambda group: group.last_delivered_id)
 
-    worker: Final = serving(Group.worker)
+    @overload
+    def worker(self, handler: Callable[[Entry[V]], object], *, transaction: Literal[False] = False,
+               **options: Unpack[WorkerOptions]) -> AsyncWorker: ...
+
+    @overload
+    def worker(self, handler: Callable[[Entry[V], Transaction], object], *, transaction: Literal[True],
+               **options: Unpack[WorkerOptions]) -> AsyncWorker: ...
+
+    @wraps(Group.worker)
+    def worker(self, handler: Callable[..., object], **options: Any) -> AsyncWorker:
+        return serve(self, handler, options)
 
     @property
-    def dead_letters(self) -> AsyncDeadLetters:
+    def dead_letters(self) -> AsyncDeadLetters[V]:
         """The entries that its workers have given up."""
         return AsyncDeadLetters(self._threads, self._plain.dead_letters)
 
 
-class AsyncStream(Handle[Stream]):
+class AsyncStream(Handle[Stream[V]]):
     """A handle on one stream, with the methods of raxlog.Stream."""
 
-    name: Attribute[Stream, Text] = Attribute(lambda stream: stream.name)
+    name: Attribute[Stream[V], Text] = Attribute(lambda stream: stream.name)
 
     append: Final = on("writes", Stream.append)
     extend: Final = on("writes", Stream.extend)
@@ -142,10 +164,10 @@ class AsyncStream(Handle[Stream]):
     delete_ex: Final = on("writes", Stream.delete_ex)
     set_id: Final = on("writes", Stream.set_id)
     configure: Final = on("writes", Stream.configure)
-    create_group: Final = making("writes", Stream.create_group, AsyncGroup)
+    create_group: Final = making("writes", Stream[V].create_group, AsyncGroup[V])
     trim: Final = on("others", Stream.trim)
 
-    get: Final = on("reads", Stream.get)
+    get: Final = on("reads", Stream[V].get)
     exists: Final = on("reads", Stream.exists)
     count: Final = on("reads", Stream.count)
     rank: Final = on("reads", Stream.rank)
@@ -156,19 +178,19 @@ class AsyncStream(Handle[Stream]):
     groups: Final = on("reads", Stream.groups)
     dump: Final = on("reads", Stream.dump)
     length: Final = on("reads", Stream.__len__)
-    last_id: Property[Stream, StreamID] = Property(lambda stream: stream.last_id)
-    schema: Property[Stream, dict[str, str]] = Property(lambda stream: stream.schema)
-    codec: Property[Stream, str] = Property(lambda stream: stream.codec)
+    last_id: Property[Stream[V], StreamID] = Property(lambda stream: stream.last_id)
+    schema: Property[Stream[V], dict[str, str]] = Property(lambda stream: stream.schema)
+    codec: Property[Stream[V], str] = Property(lambda stream: stream.codec)
 
-    group: Final = made(Stream.group, AsyncGroup)
-    range: Final = made(Stream.range, Ahead)
+    group: Final = made(Stream[V].group, AsyncGroup[V])
+    range: Final = made(Stream[V].range, Ahead[Entry[V]])
     deferred: Final = made(Stream.deferred,
                            lambda threads, plain: Ahead(threads, map(partial(AsyncDeferred, threads), plain)))
 
-    def __aiter__(self) -> Ahead[Entry]:
+    def __aiter__(self) -> Ahead[Entry[V]]:
         return self.range()
 
-    def follow(self, after: IDLike = "$", timeout: float | None = None) -> AsyncFollower:
+    def follow(self, after: IDLike = "$", timeout: float | None = None) -> AsyncFollower[V]:
         """Iterate over new entries after ``after`` with ``async for``: like Stream.follow(), without a thread.
 
         Cancelling the task stops it; a further ``async for`` continues there. The call itself reads for some 10 µs.
@@ -222,10 +244,13 @@ class AsyncStore(Handle[Store]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name in ("_plain", "_threads"):
-            raise StoreClosed("the store is not open: await what raxlog.aio.open() returns, or use it in an async with")
-        raise AttributeError(f"{type(self).__name__} has no {name}")
+    if not TYPE_CHECKING:  # a checker is to see what is missing
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in ("_plain", "_threads"):
+                raise StoreClosed("the store is not open: await what raxlog.aio.open() returns, or use it in an async "
+                                  "with")
+            raise AttributeError(f"{type(self).__name__} has no {name}")
 
     def __repr__(self) -> str:
         return super().__repr__() if self._opener is None else "<raxlog.aio.AsyncStore, not open>"
@@ -303,7 +328,13 @@ class AsyncStore(Handle[Store]):
     readers: Final = on("reads", Store.readers)
     status: Final = on("reads", Store.status)
 
-    stream: Final = made(Store.stream, AsyncStream)
+    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
+               node_max_entries: int | None = None, codec: Codec | None = None,
+               type: type[V] | None = None) -> AsyncStream[V]:
+        """A handle on a stream: like Store.stream()."""
+        return AsyncStream(self._threads, self._plain.stream(
+            name, compression=compression, node_max_bytes=node_max_bytes, node_max_entries=node_max_entries,
+            codec=codec, type=type))
 
     @property
     def state(self) -> AsyncState:

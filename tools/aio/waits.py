@@ -27,8 +27,8 @@ from ...stream.group.state import SeenTimes
 from ...stream.group.waiter import Seen, Waiter
 from ...stream.multi_read import Asked, look_behind, parse_group_read
 from ...stream.node.arguments import Name, timeout_of
-from ...stream.node.entry import Entry
 from ...stream.node.stream_id import StreamID
+from ...stream.node.typed import Entry, V
 from .threads import Threads
 
 N = TypeVar("N", bound=Name)
@@ -214,10 +214,10 @@ class Ahead(AsyncIterator[T]):
             self._ready.append(error)
 
 
-class AsyncFollower(Ahead[Entry]):
+class AsyncFollower(Ahead[Entry[V]]):
     """Made by AsyncStream.follow(). Its plain follower returns what is there; the wait for more is here."""
 
-    def __init__(self, threads: Threads, plain: Follower, timeout: float | None) -> None:
+    def __init__(self, threads: Threads, plain: Follower[V], timeout: float | None) -> None:
         super().__init__(threads, plain)
         self._follower = plain
         self._timeout = timeout_of(timeout)
@@ -228,7 +228,7 @@ class AsyncFollower(Ahead[Entry]):
         """The position: another follower behind it returns what this one would return next."""
         return self._last if self._ready else self._follower.after
 
-    async def __anext__(self) -> Entry:
+    async def __anext__(self) -> Entry[V]:
         entry = await super().__anext__()
         self._last = entry.id
         return entry

@@ -11,25 +11,23 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial, wraps
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from ...storage import fork_hooks
 from ...storage.errors import InvalidArgument
 from ...storage.threads import start
 from ...stream.group.group import Group
 from ...stream.jobs.outcome import Snooze, TimeLimit
-from ...stream.jobs.processes import WorkerProcesses
 from ...stream.jobs.worker import Worker, is_async
-from ...stream.node.entry import Entry
+from ...stream.node.typed import Entry, V
 from .lane import Lane, outlast, run_each
 from .threads import Attribute, Handle, Threads
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOOK = 0.2  # seconds between looks whether the loop has been closed
@@ -161,20 +159,13 @@ class AsyncWorker(Handle[Worker]):
                     await asyncio.wait(tasks, timeout=_GRACE)
 
 
-def serving(make: Callable[Concatenate[Group, Callable[..., object], P], Worker | WorkerProcesses],
-            ) -> Callable[Concatenate[Handle[Group], Callable[..., object], P], AsyncWorker]:
+def serve(self: Handle[Group[V]], handler: Callable[..., object], options: Mapping[str, Any]) -> AsyncWorker:
     """Group.worker(), for handlers that are async, or are not."""
-
-    @wraps(make)
-    def worker(self: Handle[Group], handler: Callable[..., object], /, *args: P.args,
-               **options: P.kwargs) -> AsyncWorker:
-        if options.get("processes"):
-            raise InvalidArgument("processes= forks, which a process with a loop should not do; `raxlog worker "
-                                  "--processes` takes async functions")
-        if is_async(handler):
-            handler = Awaited(handler, options.get("transaction"), asyncio.get_running_loop())
-        plain = make(self._plain, handler, *args, **options)
-        assert isinstance(plain, Worker)
-        return AsyncWorker(self._threads, plain, handler)
-
-    return worker
+    if options.get("processes"):
+        raise InvalidArgument("processes= forks, which a process with a loop should not do; `raxlog worker "
+                              "--processes` takes async functions")
+    if is_async(handler):
+        handler = Awaited(handler, options.get("transaction"), asyncio.get_running_loop())
+    plain = self._plain.worker(handler, **options)
+    assert isinstance(plain, Worker)
+    return AsyncWorker(self._threads, plain, handler)

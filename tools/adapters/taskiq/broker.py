@@ -31,8 +31,8 @@ from ..storage.notices import report
 from ..storage.threads import start
 from ..stream.jobs.texts import described
 from ..stream.node.arguments import duration_ms, whole
-from ..stream.node.entry import Entry
 from ..stream.node.stream_id import StreamID
+from ..stream.node.typed import Entry
 from ..tools.aio.handles import AsyncStore
 from ..tools.aio.handles import open as open_store
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import raxlog
 from raxlog.index.subjects.subscription import Subscription
+from raxlog.stream.node.arguments import Refs
 
 from ..peers import ROW
 from ..rounds import Figure, Rounds, ms_of, rate_of
@@ -112,7 +113,7 @@ def names(store: raxlog.Store, size: int) -> Callable[[], int]:
     return lambda: len(store.streams())
 
 
-def delete_ex(stream: raxlog.Stream, size: int, refs: str) -> Callable[[], int]:
+def delete_ex(stream: raxlog.Stream, size: int, refs: Refs) -> Callable[[], int]:
     group, ids = pending(stream, 100)
     for at in range(1, size):
         stream.create_group(f"g{at}", "$")
@@ -256,7 +257,7 @@ def _longest(store: raxlog.Store, prepare: Callable[[raxlog.Stream, int], Callab
     return max(waits) * 1000
 
 
-def _trim(stream: raxlog.Stream, size: int, refs: str) -> Callable[[], object]:
+def _trim(stream: raxlog.Stream, size: int, refs: Refs) -> Callable[[], object]:
     group, ids = pending(stream, size)
     if refs == "acked":
         group.ack(*ids)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ....storage.errors import InvalidStreamID
+from ....stream.node.arguments import Refs
 from ....stream.node.entry import Entry
 from ....stream.node.stream_id import StreamID, parse_end, parse_id, parse_new_id, parse_start
 from ..replies import NIL, CommandError
@@ -13,7 +14,7 @@ from ..table import integer, syntax_error
 
 STREAM_ID = "ERR Invalid stream ID specified as stream command argument"
 _LONGEST_ID = 127
-_POLICIES = {b"keepref": "keepref", b"delref": "delref", b"acked": "acked"}
+_POLICIES: dict[bytes, Refs] = {b"keepref": "keepref", b"delref": "delref", b"acked": "acked"}
 
 
 def stream_id(word: bytes) -> StreamID:
@@ -70,9 +71,9 @@ def _listed_ids(words: list[bytes], at: int) -> list[bytes]:
     return words[at + 2 : at + 2 + many]
 
 
-def parse_ids(words: list[bytes], at: int) -> tuple[str, list[bytes]]:
+def parse_ids(words: list[bytes], at: int) -> tuple[Refs, list[bytes]]:
     """The policy and the IDs of XDELEX and XACKDEL, in the words from that place on."""
-    refs: str | None = None
+    refs: Refs | None = None
     ids: list[bytes] | None = None
     while at < len(words):
         policy = _POLICIES.get(words[at].lower())
@@ -96,7 +97,7 @@ class Trim(NamedTuple):
     minid: StreamID | None = None
     approximate: bool = False
     limit: int | None = None
-    refs: str = "keepref"
+    refs: Refs = "keepref"
     create: bool = True
     producer: bytes | None = None
     idempotent_id: bytes | None = None

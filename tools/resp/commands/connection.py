@@ -184,7 +184,7 @@ def config_set(run: Run, words: list[bytes]) -> object:
     for name, value in zip(words[2::2], words[3::2], strict=True):
         run.server.set(name.lower(), value)
     if any(name.lower().startswith(b"stream-node-max-") for name in words[2::2]):
-        for stream in map(run.calls.stream, run.calls.streams()):
+        for stream in [run.calls.stream(name) for name in run.calls.streams()]:
             if stream.info().node_rule == "redis":
                 stream.configure(node_max_bytes=run.server.options.node_max_bytes,
                                  node_max_entries=run.server.options.node_max_entries)

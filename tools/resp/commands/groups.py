@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from ....storage.errors import NoGroup, NoStream
 from ....stream.group.deliver import MOST_DELIVERIES, Delivered
@@ -14,6 +14,7 @@ from ..table import READS, WRITES, Run, command, integer, options, syntax_error,
 from .arguments import end_of, entries_reply, id_reply, ms_of, parse_ids, start_of, stream_id
 from .streams import group_of, has_group, require_group, stream_of
 
+_MODES: dict[bytes, Literal["silent", "fail", "fatal"]] = {b"silent": "silent", b"fail": "fail", b"fatal": "fatal"}
 _NO_STREAM = (
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option "
     "to create an empty stream automatically."
@@ -130,7 +131,8 @@ def _xackdel(run: Run, words: list[bytes]) -> object:
 
 @command("xnack", -7, WRITES)
 def _xnack(run: Run, words: list[bytes]) -> object:
-    if words[3].lower() not in (b"silent", b"fail", b"fatal"):
+    mode = _MODES.get(words[3].lower())
+    if mode is None:
         raise CommandError("ERR mode must be SILENT, FAIL, or FATAL")
     if words[4].lower() != b"ids":
         raise CommandError("ERR syntax error, expected IDS keyword")
@@ -154,7 +156,7 @@ def _xnack(run: Run, words: list[bytes]) -> object:
             raise CommandError(f"ERR Unrecognized XNACK option '{text_of(words[at])}'")
         at += 1
     require_group(run, words[1], words[2])
-    return group_of(run, words[1], words[2]).nack(*ids, mode=words[3].lower().decode(), deliveries=count, force=force)
+    return group_of(run, words[1], words[2]).nack(*ids, mode=mode, deliveries=count, force=force)
 
 
 # -- claiming ----------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from ....stream.entries.idempotent import MAX_CAP, MAX_WINDOW, RedisProducer, se
 from ....stream.group.group import Group
 from ....stream.info import FullInfo, GroupDetail, StreamInfo, count_rax
 from ....stream.multi_read import read_group_streams
-from ....stream.node.entry import Entry, Flattened
+from ....stream.node.entry import Flattened
 from ....stream.node.stream_id import StreamID
+from ....stream.node.typed import Entry
 from ....stream.stream import Stream
 from ..engine import Block
 from ..replies import NIL, CommandError, Pairs

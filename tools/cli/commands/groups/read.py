@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from .....storage.errors import InvalidStreamID
-from .....stream.group.delete_policy import POLICIES, DeleteResult
-from .....stream.node.entry import Entry
+from .....stream.group.delete_policy import KEEPREF, POLICIES, DeleteResult
 from .....stream.node.stream_id import StreamID, parse_id
+from .....stream.node.typed import Entry
 from .... import output
 from ...arguments import IDS, OF_GROUP, OF_STORE, RAW, TIME, WRITING, argument, command, flag, titled
 from ...readers import bound, consumer_name, group_name, patience, positive, seconds, stream_name
@@ -143,7 +143,7 @@ def _ack(args: argparse.Namespace) -> int:
     document, also = {}, ""
     with group_of(args, writing) as group:
         if args.delete:
-            fates = group.ack_delete(*args.ids, refs=args.refs or POLICIES[0], consumer=args.consumer)
+            fates = group.ack_delete(*args.ids, refs=args.refs or KEEPREF, consumer=args.consumer)
             acked, deleted = len(fates) - fates.count(DeleteResult.MISSING), fates.count(DeleteResult.DELETED)
             document, also = {"deleted": deleted}, f", {deleted:,} of them deleted"
         else:
