@@ -58,7 +58,7 @@ class Queue(Generic[H]):
         self._pipeline = pipeline
         self._handle = handle
 
-    def add(self, function: Callable[[], Any]) -> Pipeline:
+    def add(self, function: Callable[[], object]) -> Pipeline:
         """Queue a call on a handle that is bound to the pipeline's batch, as the methods do."""
         return self._pipeline.add(function)
 
@@ -186,7 +186,7 @@ class Pipeline(Queue[Calls]):
     read: Final = _queued(Calls.read)
     read_group: Final = _queued(Calls.read_group)
 
-    def add(self, function: Callable[[], Any]) -> Pipeline:
+    def add(self, function: Callable[[], object]) -> Pipeline:
         """Queue a call on a handle that is bound to the pipeline's batch, as the methods do."""
         self._steps.append(_Step(function))
         return self

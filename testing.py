@@ -17,6 +17,7 @@ from .storage.clocks import Clock
 from .store import Store
 
 if TYPE_CHECKING:
+    from .stream.node.arguments import Appended
     from .tools.aio.handles import AsyncStore
 
 __all__ = ["Clock", "clock", "run", "store"]
@@ -38,7 +39,7 @@ def store(**options: Any) -> Iterator[Store]:
         yield opened
 
 
-def run(handler: Callable[..., T], fields: Any, /, *arguments: Any, deliveries: int = 1, **options: Any) -> T:
+def run(handler: Callable[..., T], fields: Appended, /, *arguments: object, deliveries: int = 1, **options: Any) -> T:
     """Call a worker's handler with an entry, as a worker does; its value, or what it raises. Nothing is retried.
 
     ``fields`` are as for append(), ``options`` those of Store.stream(), such as ``codec`` and ``type``. ``arguments``

@@ -10,7 +10,7 @@ from typing import Any
 class Figures:
     """The base of what calls return. Not a tuple: a figure has its name, and no place."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The figures by name; those within them, too."""
         return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
 

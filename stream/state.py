@@ -11,7 +11,7 @@ from ..storage.errors import CorruptionError, InvalidArgument, InvalidName
 from ..storage.format import keys, records
 from ..storage.trees.rax import Rax, RaxTransaction, family_rows
 from .entries.session import Source
-from .node.arguments import Name, Value, stored_bytes
+from .node.arguments import Fields, Name, Value, stored_bytes
 
 MAX_STATE_VALUE = 1 << 24
 
@@ -63,7 +63,7 @@ class State(MutableMapping[Name, bytes]):
     def pop(self, key: Name, /, default: bytes) -> bytes: ...
     @overload
     def pop(self, key: Name, /, default: T) -> bytes | T: ...
-    def pop(self, key: Name, /, default: Any = _NONE) -> Any:
+    def pop(self, key: Name, /, default: object = _NONE) -> object:
         """Delete a key and return its value, to one caller only; ``default`` where there is none, or KeyError."""
         full = _state_key(key)
         value = self._source.submit(lambda txn: _take(txn, full))
@@ -96,9 +96,9 @@ class State(MutableMapping[Name, bytes]):
 
         return self._source.submit(operation)
 
-    def update(self, other: Any = (), /, **more: Value) -> None:
+    def update(self, other: Fields = (), /, **more: Value) -> None:  # type: ignore[override]  # of pairs, too
         """Set keys, as dict.update() does, all of them in one commit. Bad input: none is set."""
-        rows = dict(_sealed(key, value) for key, value in dict(other, **more).items())
+        rows = dict(_sealed(key, value) for key, value in dict(other, **more).items())  # type: ignore[arg-type]
 
         def operation(txn: WriteTransaction) -> None:
             for full, sealed in rows.items():

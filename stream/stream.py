@@ -394,7 +394,7 @@ class Stream(Generic[V]):
                   node_max_entries: int | None = None, idempotence_window: int | None = None,
                   idempotence_cap: int | None = None, schema: Mapping[str, str] | None = None,
                   schema_checked: bool | None = None, retention: Retention | None = None,
-                  codec: Codec | None = None) -> dict[str, Any]:
+                  codec: Codec | None = None) -> dict[str, object]:
         """Change a stream's settings; returns those that have changed. Creates the stream.
 
         The first three, those of Store.stream(), apply to nodes begun from now on.

@@ -63,7 +63,7 @@ class Problem:
         """What it means for the store's users."""
         return MEANINGS[self.kind]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return asdict(self) | {"meaning": self.meaning}
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ class Report:
             self.counts |= message.get("counts", {})
             self.generation = message.get("generation", self.generation)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return asdict(self) | {"ok": self.ok, "problems": [problem.to_dict() for problem in self.problems]}
 
     def __str__(self) -> str:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class SalvageReport:
     def complete(self) -> bool:
         return not self.lost
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return asdict(self) | {"complete": self.complete}
 
     def __str__(self) -> str:

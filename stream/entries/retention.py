@@ -10,7 +10,7 @@ is, as a row.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...storage.errors import InvalidArgument
 from ..node.arguments import duration_ms, whole
@@ -36,7 +36,7 @@ class Retention(NamedTuple):
     acked: bool = False
     idle_group: float | timedelta | None = None
 
-    def rules(self) -> dict[str, Any]:
+    def rules(self) -> dict[str, object]:
         """The rules that are set, by their names."""
         return {name: rule for name, rule in self._asdict().items() if rule not in (None, False)}
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from ...storage.trees.rax import RaxTransaction
 from ..entries import header as headers
@@ -50,7 +50,7 @@ class Job:
     result: Result | None = None
     reason: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The fields by name, but for those that are None; IDs and times as text."""
         shown = {name: value for name, value in asdict(self).items() if value is not None}
         times = {name: value.isoformat() for name, value in shown.items() if isinstance(value, datetime)}

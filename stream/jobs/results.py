@@ -46,7 +46,7 @@ class Result:
         if not self.status:
             object.__setattr__(self, "status", "ok" if self.error is None else "error")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The fields by name."""
         return {"status": self.status, "value": self.value, "error": self.error}
 

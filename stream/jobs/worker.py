@@ -45,6 +45,7 @@ from .results import Result
 from .texts import described, text_of
 
 if TYPE_CHECKING:
+    from ...transaction import Transaction
     from ..group.dead_letters import DeadLetters
     from ..group.group import Group
     from ..group.info import ConsumerInfo
@@ -104,7 +105,7 @@ class Worker:
     def __init__(self, group: Group, letters: DeadLetters[Any], handler: Callable[..., object],
                  shown: Callable[..., list[Entry[Any]]], *,
                  name: Name | None, threads: int, lease: float, max_deliveries: int, retry: object,
-                 timeout: float | None, drain: float, begin: Callable[[], Any] | None, result_ttl: float | None,
+                 timeout: float | None, drain: float, begin: Callable[[], Transaction] | None, result_ttl: float | None,
                  next_due: Callable[[], int | None], is_child: bool = False) -> None:
         if not callable(handler):
             raise InvalidArgument(f"handler={handler!r} must be a function of an entry")

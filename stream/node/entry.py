@@ -48,14 +48,14 @@ class Entry:
 
     ms: int
     seq: int
-    names: list[Any]
+    names: list[Any]  # here and below Any is str or bytes, by the store: a union would have to be narrowed at each use
     values: list[Any]
     deliveries: int
     idle: float | None
     _encoding: str | None  # of the names and values, once decoded; None, or unset, of bytes
     _model: Model | None  # of the value; unset as None
 
-    def __init__(self, ms: int, seq: int, pairs: Iterable[tuple[Any, Any]]) -> None:
+    def __init__(self, ms: int, seq: int, pairs: Iterable[tuple[object, object]]) -> None:
         rows = list(pairs)
         self.ms = ms
         self.seq = seq
@@ -122,7 +122,7 @@ class Entry:
         entry._encoding = encoding
         return entry.typed(getattr(self, "_model", None))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """``{"id": "5-0", "fields": {…}}`` for json.dumps(), the fields as text: see decoded()."""
         return {"id": str(self.id), "fields": dict(self.decoded().fields)}
 

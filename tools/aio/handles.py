@@ -205,7 +205,7 @@ class AsyncState(Handle[State]):
     async def get(self, key: Name) -> bytes | None: ...
     @overload
     async def get(self, key: Name, default: T) -> bytes | T: ...
-    async def get(self, key: Name, default: Any = None) -> Any:
+    async def get(self, key: Name, default: object = None) -> object:
         """The value of a key; ``default`` where there is none."""
         return await self._threads.call("reads", partial(self._plain.get, key, default))
 

@@ -139,7 +139,7 @@ class CrashTestReport:
     def __str__(self) -> str:
         return _text(self)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """All of it as plain values."""
         whole = asdict(self)
         for mode, plain in zip(self.modes, whole["modes"], strict=True):
