@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
+from types import UnionType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from .index.pubsub.pubsub import PubSub
@@ -24,7 +25,7 @@ from .stream.entries.sweep import sweep
 from .stream.group.group import Group
 from .stream.node.arguments import Codec, Compression, Name
 from .stream.node.stream_id import IDLike
-from .stream.node.typed import Entry, V
+from .stream.node.typed import Entry
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams
@@ -160,10 +161,11 @@ class Pipeline(Queue[Calls]):
 
     def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
                node_max_entries: int | None = None, codec: Codec | None = None,
-               type: type[V] | None = None) -> QueuedStream:
+               type: type[Any] | UnionType | None = None) -> QueuedStream:
         """The stream of that name; its calls are queued. The options are those of Store.stream()."""
+        kind: Any = type  # a type or a union, which have an overload each
         stream = self._handle.stream(name, compression=compression, node_max_bytes=node_max_bytes,
-                                     node_max_entries=node_max_entries, codec=codec, type=type)
+                                     node_max_entries=node_max_entries, codec=codec, type=kind)
         return QueuedStream(self, stream)
 
     def group(self, stream: Name, group: Name) -> QueuedGroup:

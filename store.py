@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from weakref import WeakMethod
 
 from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
@@ -192,9 +193,19 @@ class Store:
 
     # -- streams ------------------------------------------------------------------------
 
+    @overload
     def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
                node_max_entries: int | None = None, codec: Codec | None = None,
-               type: type[V] | None = None) -> Stream[V]:
+               type: type[V] | None = None) -> Stream[V]: ...
+
+    @overload
+    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
+               node_max_entries: int | None = None, codec: Codec | None = None,
+               type: UnionType) -> Stream[Any]: ...
+
+    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
+               node_max_entries: int | None = None, codec: Codec | None = None,
+               type: type[Any] | UnionType | None = None) -> Stream[Any]:
         """A handle on the stream of that name; the first append creates the stream.
 
         ``codec``             how this handle's appends encode values: "raw", "str", "json" or "msgpack". The first

@@ -21,8 +21,8 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from types import TracebackType, UnionType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from weakref import ref
 
 from .index.pubsub.pubsub import Binding, PubSub, Reached
@@ -115,9 +115,19 @@ class Calls:
     def _open(self) -> Source:
         return self._source
 
+    @overload
     def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
                node_max_entries: int | None = None, codec: Codec | None = None,
-               type: type[V] | None = None) -> Stream[V]:
+               type: type[V] | None = None) -> Stream[V]: ...
+
+    @overload
+    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
+               node_max_entries: int | None = None, codec: Codec | None = None,
+               type: UnionType) -> Stream[Any]: ...
+
+    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
+               node_max_entries: int | None = None, codec: Codec | None = None,
+               type: type[Any] | UnionType | None = None) -> Stream[Any]:
         """The stream of that name, inside this commit; the options are those of Store.stream()."""
         self._open()
         return self._streams.handle(name, compression, node_max_bytes, node_max_entries, codec, type)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
+from types import UnionType
+from typing import Any
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import StreamExists
@@ -18,7 +20,6 @@ from .group.expiry import expire_named
 from .node.arguments import Name, Text, name_bytes, text_of
 from .node.model import model_of
 from .node.stream_id import now_ms
-from .node.typed import V
 from .node.values import checked_codec
 from .stream import Stream
 
@@ -38,7 +39,7 @@ class Streams:
         return Streams(source, self.limits, self.encoding)
 
     def handle(self, name: Name, compression: str | None, node_max_bytes: int | None,
-               node_max_entries: int | None, codec: str | None, kind: type[V] | None) -> Stream[V]:
+               node_max_entries: int | None, codec: str | None, kind: type[Any] | UnionType | None) -> Stream[Any]:
         """A handle on the stream of that name."""
         limits = self.limits.changed(compression, node_max_bytes, node_max_entries)
         checked_codec(codec)

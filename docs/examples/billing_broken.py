@@ -1,10 +1,13 @@
 """A consumer that adds up orders. It has a bug; docs/crash-testing.md finds it."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import raxlog
 from raxlog.crashtest import crash_point
 
 
-def consume(store, report):
+def consume(store: raxlog.Store, report: Callable[[int], object]) -> None:
     billing = store.stream("orders").group("billing")
     # First what a predecessor had in hand when it died, then what is new.
     while batch := billing.read("worker-1", count=3, ids="0") or billing.read("worker-1", count=3):
@@ -16,14 +19,14 @@ def consume(store, report):
         report(total)
 
 
-def workload(folder, ack):
+def workload(folder: Path, ack: Callable[[int], object]) -> None:
     with raxlog.open(folder / "shop.rax") as store:
         store.stream("orders").create_group("billing")
         store.stream("orders").extend([{"cents": cents} for cents in range(1, 13)])
         consume(store, ack)
 
 
-def check(folder, acks):
+def check(folder: Path, acks: list[int]) -> None:
     with raxlog.open(folder / "shop.rax") as store:
         orders = [int(entry.fields["cents"]) for entry in store.stream("orders").range()]
         if orders:

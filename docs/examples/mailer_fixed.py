@@ -1,6 +1,8 @@
 """The same worker, which counts and acknowledges in one transaction."""
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import raxlog
 from raxlog.crashtest import crash_point
@@ -8,8 +10,8 @@ from raxlog.crashtest import crash_point
 LEASE = 0.1
 
 
-def work(store, report=lambda sent: None):
-    def send(entry, tx):
+def work(store: raxlog.Store, report: Callable[[int], object] = lambda sent: None) -> None:
+    def send(entry: raxlog.Entry, tx: raxlog.Transaction) -> None:
         tx.state["sent"] = int(tx.state.get("sent", 0)) + 1
         crash_point("mailer.sent")
 
@@ -17,14 +19,14 @@ def work(store, report=lambda sent: None):
     report(int(store.state["sent"]))
 
 
-def workload(folder, ack):
+def workload(folder: Path, ack: Callable[[int], object]) -> None:
     with raxlog.open(folder / "shop.rax") as store:
         store.stream("mail").create_group("senders")
         store.stream("mail").extend([{"to": f"{n}@example.org"} for n in range(4)])
         work(store, ack)
 
 
-def check(folder, acks):
+def check(folder: Path, acks: list[int]) -> None:
     with raxlog.open(folder / "shop.rax") as store:
         mails = store.stream("mail")
         if len(mails):

@@ -254,10 +254,15 @@ class Group(Generic[V]):
 
     @overload
     def worker(self, handler: Callable[[typed.Entry[V]], object], *, transaction: Literal[False] = False,
-               **options: Unpack[WorkerOptions]) -> Worker | WorkerProcesses: ...
+               **options: Unpack[WorkerOptions]) -> Worker: ...
 
     @overload
     def worker(self, handler: Callable[[typed.Entry[V], Transaction], object], *, transaction: Literal[True],
+               **options: Unpack[WorkerOptions]) -> Worker: ...
+
+    @overload
+    def worker(self, handler: Callable[[typed.Entry[V]], object] | Callable[[typed.Entry[V], Transaction], object], *,
+               processes: int, transaction: bool = False,
                **options: Unpack[WorkerOptions]) -> Worker | WorkerProcesses: ...
 
     def worker(self, handler: Callable[..., object], *, name: Name | None = None, threads: int = 1, processes: int = 0,

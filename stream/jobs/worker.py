@@ -85,11 +85,10 @@ class _Lane:
 
 
 class WorkerOptions(TypedDict, total=False):
-    """The options of Group.worker() but ``transaction``, for checkers of types: in its calls they stand by name."""
+    """The options of Group.worker() but ``transaction`` and ``processes``, as checkers of types see them."""
 
     name: Name | None
     threads: int
-    processes: int
     lease: float
     max_deliveries: int
     retry: object

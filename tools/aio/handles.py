@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial, wraps
 from pathlib import Path
+from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack, overload
 
 from ...index.pubsub.pubsub import Reached
@@ -328,9 +329,19 @@ class AsyncStore(Handle[Store]):
     readers: Final = on("reads", Store.readers)
     status: Final = on("reads", Store.status)
 
+    @overload
     def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
                node_max_entries: int | None = None, codec: Codec | None = None,
-               type: type[V] | None = None) -> AsyncStream[V]:
+               type: type[V] | None = None) -> AsyncStream[V]: ...
+
+    @overload
+    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
+               node_max_entries: int | None = None, codec: Codec | None = None,
+               type: UnionType) -> AsyncStream[Any]: ...
+
+    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
+               node_max_entries: int | None = None, codec: Codec | None = None,
+               type: Any = None) -> AsyncStream[Any]:
         """A handle on a stream: like Store.stream()."""
         return AsyncStream(self._threads, self._plain.stream(
             name, compression=compression, node_max_bytes=node_max_bytes, node_max_entries=node_max_entries,

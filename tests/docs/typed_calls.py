@@ -1,0 +1,104 @@
+"""Calls of raxlog with the types that mypy and pyright give them: checked by test_types.py, run by nobody.
+
+What must be refused has a ``type: ignore``, and mypy --strict says so where it is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypedDict, assert_type
+
+import raxlog
+import raxlog.aio
+from raxlog import Entry, Group, Stream, StreamID, Transaction
+
+
+@dataclass
+class Order:
+    item: str
+
+
+class Basket(TypedDict):
+    items: list[str]
+
+
+def send(entry: Entry[Order]) -> str:
+    return entry.value.item
+
+
+def bill(entry: Entry[Order], tx: Transaction) -> None:
+    tx.stream("bills").append({"item": entry.value.item})
+
+
+async def send_soon(entry: Entry[Order]) -> None:
+    send(entry)
+
+
+def plain(entry: Entry) -> object:
+    return entry.value["item"]
+
+
+def of_streams(store: raxlog.Store) -> None:
+    orders = store.stream("orders", type=Order)
+    assert_type(orders, Stream[Order])
+    assert_type(store.stream("orders"), Stream[dict[str, Any]])
+    assert_type(store.stream("baskets", type=Basket), Stream[Basket])
+    either: Stream[Order | Basket] = store.stream("both", type=Order | Basket)
+    assert_type([entry.value for entry in either], list[Order | Basket])
+    assert_type(orders.append(Order("book")), StreamID)
+    assert_type(orders.append(Order("book"), create=False), StreamID | None)
+    assert_type(orders.get("5-0"), Entry[Order] | None)
+    assert_type([entry.value for entry in orders], list[Order])
+    assert_type(next(orders.range(reverse=True)), Entry[Order])
+    assert_type(next(orders.follow()).value, Order)
+    assert_type(store.read({"orders": "0"})["orders"], list[Entry])
+    assert_type(store.state.get("at"), bytes | None)
+    assert_type(store.state.pop("at", 5), bytes | int)
+    orders.delete_ex("5-0", refs="acked")
+    orders.delete_ex("5-0", refs="none")  # type: ignore[arg-type]
+    orders.to_arrow(mode="STRICT")  # type: ignore[arg-type]
+    orders.configure(codec="xml")  # type: ignore[arg-type]
+    store.stream("orders", compression="gzip")  # type: ignore[call-overload]
+    with store.transaction() as tx:
+        assert_type(tx.stream("orders", type=Order).get("5-0"), Entry[Order] | None)
+
+
+def of_groups(orders: Stream[Order], others: Group) -> None:
+    group = orders.create_group("mail")
+    assert_type(group, Group[Order])
+    entries: list[Entry[Order]] = group.read("w1")
+    assert_type(entries[0].value, Order)
+    assert_type(group.claim("w1", "5-0")[0], Entry[Order])
+    assert_type(group.autoclaim("w1")[1][0].value, Order)
+    assert_type([letter.entry.value for letter in group.dead_letters], list[Order])
+    assert_type(group.wait_result("5-0"), raxlog.Result)
+    assert_type(group.job("5-0"), raxlog.Job)
+    group.worker(send, threads=4)
+    group.worker(bill, transaction=True, lease=10)
+    others.worker(plain)
+    others.worker(send)  # type: ignore[arg-type]
+    group.worker(bill)  # type: ignore[arg-type]
+    group.worker(send, transaction=True)  # type: ignore[call-overload]
+    group.worker(send, attempts=3)  # type: ignore[call-overload]
+    group.nack("5-0", mode="never")  # type: ignore[arg-type]
+
+
+async def of_tasks() -> None:
+    async with raxlog.aio.open("events.rax") as store:
+        orders = store.stream("orders", type=Order)
+        assert_type(orders, raxlog.aio.AsyncStream[Order])
+        assert_type(await orders.append(Order("book")), StreamID)
+        assert_type(await orders.get("5-0"), Entry[Order] | None)
+        assert_type([entry.value async for entry in orders], list[Order])
+        assert_type([entry.value async for entry in orders.follow()], list[Order])
+        group = await orders.create_group("mail")
+        assert_type((await group.read("w1"))[0].value, Order)
+        assert_type((await group.claim("w1", "5-0"))[0], Entry[Order])
+        assert_type(await group.wait_result("5-0"), raxlog.Result)
+        assert_type(await orders.last_id, StreamID)
+        assert_type(await store.state.get("at"), bytes | None)
+        group.worker(send_soon)
+        group.worker(bill, transaction=True)
+        group.worker(bill)  # type: ignore[arg-type]
+        print(store.subjects)  # type: ignore[attr-defined]
+        assert_type(await orders.length(), int)  # what follows a mistake is checked, too
