@@ -76,11 +76,11 @@ class Bucket:
     last entry's of the bucket before. It never changes, whatever is removed from the bucket.
     """
 
-    __slots__ = ("consumers", "counts", "ids", "key", "numbers", "times")
+    __slots__ = ("_least", "consumers", "counts", "ids", "key", "numbers", "times")
 
     def __init__(
         self, key: bytes, ids: bytes, consumers: Column, times: Column, counts: Column,
-        numbers: Column = 0,
+        numbers: Column = 0, *, least: int | None = None,
     ) -> None:
         self.key: bytes = key
         self.ids: bytes = ids
@@ -88,6 +88,7 @@ class Bucket:
         self.times: Column = times
         self.counts: Column = counts
         self.numbers: Column = numbers
+        self._least: int | None = least  # of a list of times; a delivery asks three times for it
 
     @classmethod
     def of(cls, key: bytes, ids: bytes, nacks: Iterable[Nack]) -> Bucket:
@@ -102,7 +103,7 @@ class Bucket:
         times = self.times
         offsets: Column = 0
         if not isinstance(times, int):
-            base = min(times)
+            base = self._least_time()
             offsets = [time - base for time in times]
             times = base
         return seal(at, [self.ids, self.consumers, times, offsets, self.counts, self.numbers])
@@ -110,13 +111,12 @@ class Bucket:
     @classmethod
     def decode(cls, at: bytes, value: bytes) -> Bucket:
         """The bucket stored under the key ``at``. CorruptionError if it is damaged."""
-        ids, consumers, times, offsets, counts, numbers = unseal(at, value)
+        ids, consumers, base, offsets, counts, numbers = unseal(at, value)
         for values in (consumers, offsets, counts, numbers):
             if values.__class__ is list and len(values) * 16 != len(ids):
                 raise CorruptionError(f"the columns of pending bucket {at.hex()} differ in length")
-        if offsets:
-            times = [times + offset for offset in offsets]
-        return cls(at[-16:], ids, consumers, times, counts, numbers)
+        times = [base + offset for offset in offsets] if offsets else base
+        return cls(at[-16:], ids, consumers, times, counts, numbers, least=base)
 
     # -- what it holds ------------------------------------------------------------------
 
@@ -176,12 +176,19 @@ class Bucket:
         """The least delivery time of an owned entry, None if none is owned."""
         consumers, times = self.consumers, self.times
         if isinstance(consumers, int):
-            if not consumers:
-                return None
-            return times if isinstance(times, int) else min(times)
+            return self._least_time() if consumers else None
         if isinstance(times, int):
             return times  # consumers differ, so one is not 0
         return min(time for time, consumer in zip(times, consumers, strict=True) if consumer)
+
+    def _least_time(self) -> int:
+        """The least of all times."""
+        times = self.times
+        if isinstance(times, int):
+            return times
+        if self._least is None:
+            self._least = min(times)
+        return self._least
 
     # -- changed ------------------------------------------------------------------------
 
@@ -199,7 +206,7 @@ class Bucket:
         return Bucket(
             self.key, self.ids + ids, longer(self.consumers, nack.consumer),
             longer(self.times, nack.time), longer(self.counts, nack.count),
-            longer(self.numbers, nack.released),
+            longer(self.numbers, nack.released), least=min(self._least_time(), nack.time),
         )
 
     def part(self, key: bytes, low: int, high: int) -> Bucket:
