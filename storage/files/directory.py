@@ -96,8 +96,9 @@ def _generation_or_why_not(path: Path) -> Path:
             raise NotAStore(f"{path} names generation {name}, but {folder / DATA} is not there.")
     except FileNotFoundError:
         raise NotAStore(
-            f"{path} is a folder but no raxlog store: it has no file {CURRENT}. "
-            "Name an empty or absent path to create a store."
+            f"{path} is a folder but no raxlog store: it has no file {CURRENT}. " + (
+                "It held one: raxlog salvage copies what is there to a new store." if next(path.glob(f"*/{DATA}"), None)
+                else "Name an empty or absent path to create a store.")
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         kind = StoreError if disk.cause(error) in _PASSING else NotAStore

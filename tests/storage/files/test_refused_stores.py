@@ -54,6 +54,17 @@ def test_a_current_that_names_no_generation_is_refused(path: Path, content: byte
     assert (path / "CURRENT").read_bytes() == content
 
 
+def test_a_store_whose_current_a_cleaner_took_is_refused_with_the_way_to_its_entries(path: Path) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 1})
+    (path / "CURRENT").unlink()
+    with pytest.raises(raxlog.NotAStore, match="raxlog salvage"):
+        raxlog.open(path)
+    assert raxlog.salvage(path, path.with_name("rescued.rax")).streams
+    with raxlog.open(path.with_name("rescued.rax")) as store:
+        assert [entry.fields["n"] for entry in store.stream("s")] == ["1"]
+
+
 def test_a_folder_or_file_that_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine.txt").write_text("mine")
