@@ -80,7 +80,7 @@ class Bucket:
 
     def __init__(
         self, key: bytes, ids: bytes, consumers: Column, times: Column, counts: Column,
-        numbers: Column = 0, *, least: int | None = None,
+        numbers: Column = 0,
     ) -> None:
         self.key: bytes = key
         self.ids: bytes = ids
@@ -88,7 +88,7 @@ class Bucket:
         self.times: Column = times
         self.counts: Column = counts
         self.numbers: Column = numbers
-        self._least: int | None = least  # of a list of times; a delivery asks three times for it
+        self._least: int | None = None  # of a list of times: a delivery asks three times for it
 
     @classmethod
     def of(cls, key: bytes, ids: bytes, nacks: Iterable[Nack]) -> Bucket:
@@ -116,7 +116,9 @@ class Bucket:
             if values.__class__ is list and len(values) * 16 != len(ids):
                 raise CorruptionError(f"the columns of pending bucket {at.hex()} differ in length")
         times = [base + offset for offset in offsets] if offsets else base
-        return cls(at[-16:], ids, consumers, times, counts, numbers, least=base)
+        bucket = cls(at[-16:], ids, consumers, times, counts, numbers)
+        bucket._least = base
+        return bucket
 
     # -- what it holds ------------------------------------------------------------------
 
@@ -176,7 +178,7 @@ class Bucket:
         """The least delivery time of an owned entry, None if none is owned."""
         consumers, times = self.consumers, self.times
         if isinstance(consumers, int):
-            return self._least_time() if consumers else None
+            return (times if isinstance(times, int) else self._least_time()) if consumers else None
         if isinstance(times, int):
             return times  # consumers differ, so one is not 0
         return min(time for time, consumer in zip(times, consumers, strict=True) if consumer)
@@ -203,11 +205,13 @@ class Bucket:
                 values = [values] * old
             return values + [value] * new
 
-        return Bucket(
+        bucket = Bucket(
             self.key, self.ids + ids, longer(self.consumers, nack.consumer),
             longer(self.times, nack.time), longer(self.counts, nack.count),
-            longer(self.numbers, nack.released), least=min(self._least_time(), nack.time),
+            longer(self.numbers, nack.released),
         )
+        bucket._least = min(self._least_time(), nack.time)
+        return bucket
 
     def part(self, key: bytes, low: int, high: int) -> Bucket:
         """The entries from position ``low`` up to ``high``, as a bucket under that key."""
