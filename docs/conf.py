@@ -24,7 +24,7 @@ version = release = raxlog.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 root_doc = "docs/index"
-include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md"]
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**.md"]
 exclude_patterns = ["build", "dist", "tests", "spark-warehouse", "*.egg-info", "**/__pycache__", ".*"]
 highlight_language = "none"
 nitpicky = True

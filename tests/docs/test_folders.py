@@ -1,8 +1,9 @@
-"""No folder of the project, product or tests, grows past what is read at a glance."""
+"""The folders of the project grow no further than what is read at a glance, and its project file agrees with itself."""
 
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,3 +21,13 @@ def test_no_folder_holds_more_than_sixteen_python_files() -> None:
         counts[os.path.relpath(folder, ROOT)] = sum(name.endswith(".py") for name in files)
     assert counts["stream/group"] > 0
     assert {folder: many for folder, many in counts.items() if many > MOST} == {}
+
+
+def test_the_dependency_groups_are_the_extras() -> None:
+    if not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("the tests were taken out of their repository")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    for group, needs in project["dependency-groups"].items():
+        named = [need.removeprefix("raxlog[").removesuffix("]") for need in needs]
+        assert set(",".join(named).split(",")) <= set(extras), group

@@ -118,7 +118,7 @@ def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     linked = set(re.findall(r"^\| \[[^]]+\]\((\S+\.md)\)", index, re.M))
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"index.md"}
-    assert linked == pages | {"../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md"}
+    assert linked == pages | {"../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../CHANGELOG.md"}
 
 
 def test_every_command_of_redis_streams_is_in_the_table() -> None:
