@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import raxlog
 from page_runs import blocks, matches, run_page
 from raxlog.storage import clocks
+from raxlog.stream.group.job import Status
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NEEDS = {  # modules without which a page cannot be run
@@ -93,6 +95,21 @@ def test_the_picture_of_the_comparison_is_that_of_its_table(monkeypatch: pytest.
     rows = plot.ratios((DOCS / "comparison.md").read_text(encoding="utf-8"))
     assert len(rows) == 7
     assert plot.drawn(rows) == (DOCS / "comparison.svg").read_text(encoding="utf-8"), "run: python docs/plot.py"
+
+
+def test_the_drawings_are_what_their_program_draws_and_name_each_state_of_a_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    drawings = importlib.import_module("drawings")
+    for name in drawings.DRAWINGS:
+        svg = (DOCS / "pictures" / name).read_text(encoding="utf-8")
+        assert drawings.drawn(name) == svg, "run: python docs/drawings.py"
+        assert any(f"pictures/{name}" in page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md"))
+    svg, page = (DOCS / "pictures" / "job-states.svg"), (DOCS / "jobs.md")
+    for status in get_args(Status):
+        assert f">{status}</text>" in svg.read_text(encoding="utf-8")
+        assert f"\n| `{status}` |" in page.read_text(encoding="utf-8")
 
 
 def test_the_pictures_of_the_command_line_are_what_it_shows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
