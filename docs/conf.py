@@ -83,11 +83,13 @@ def _escaped(text: str) -> str:
     return "".join(part if at % 2 else re.sub(r"([*_`|\\])", r"\\\1", part) for at, part in enumerate(parts))
 
 
-def contents(index: str) -> Iterator[str]:
-    """The tables of docs/index.md as tables of contents: a hidden one for each of its sections."""
+def contents(index: str, caption: bool = True) -> Iterator[str]:
+    """The tables of a page of links as tables of contents: a hidden one for each of its sections."""
     for section in re.split(r"^## ", index, flags=re.M)[1:]:
         pages = re.findall(r"^\| \[[^]]+\]\((\S+)\.md\)", section, re.M)
-        yield "\n".join(["```{toctree}", ":hidden:", f":caption: {section.splitlines()[0]}", "", *pages, "```", ""])
+        title = [f":caption: {section.splitlines()[0]}"] if caption else []
+        if pages:
+            yield "\n".join(["```{toctree}", ":hidden:", *title, "", *pages, "```", ""])
 
 
 def setup(app: Sphinx) -> None:
@@ -100,6 +102,8 @@ def setup(app: Sphinx) -> None:
     def read(app: Sphinx, page: str, source: list[str]) -> None:
         if page == root_doc:
             source[0] += "\n" + "\n".join(contents(source[0]))
+        elif page == "docs/reference/cli":
+            source[0] += "\n" + "\n".join(contents(source[0], caption=False))
 
     def copied(app: Sphinx, failure: Exception | None) -> None:  # what site/llms.txt links to
         for page in app.env.found_docs if failure is None else ():

@@ -1,6 +1,7 @@
 """The reference pages that are made from the program itself: ``python docs/generate.py`` writes them.
 
-    reference/cli.md            raxlog --help, and the help of every command
+    reference/cli.md            raxlog --help: all commands, with a link to each
+    reference/cli/NAME.md       the help of one command
     reference/errors.md         the tree of exceptions, with their docstrings
     reference/spark-options.md  the options of the Spark source
 
@@ -15,7 +16,9 @@ import contextlib
 import io
 import os
 import re
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import raxlog
@@ -41,13 +44,27 @@ def help_of(*command: str) -> str:
 
 
 def cli_page() -> str:
-    """The command line."""
+    """The command line: its commands in the groups of ``raxlog --help``, and what that says beside them."""
     parts = ["# Command line", "",
-             "The help of every command, as `raxlog COMMAND --help` prints it. Written by `docs/generate.py`.", "",
-             "```text", help_of(), "```", ""]
-    for name in cli.COMMANDS:
-        parts += [f"## raxlog {name}", "", "```text", help_of(name), "```", ""]
-    return "\n".join(parts)
+             "A page for each command shows its help, as `raxlog COMMAND --help` prints it.",
+             "[The command line](../command-line.md) explains what all commands have in common. `docs/generate.py`",
+             "writes these pages.", ""]
+    others = []
+    for part in help_of().split("\n\n"):
+        title, *rows = part.splitlines()
+        names = [words[1] for row in rows if (words := re.match(r"  (\S+) {2,}", row)) and words[1] in cli.COMMANDS]
+        if names:
+            parts += [f"## {title[0].upper()}{title[1:].rstrip(':')}", "", "| command | what |", "|---|---|",
+                      *(f"| [{name}](cli/{name}.md) | {cli.COMMANDS[name][1]} |" for name in names), ""]
+        else:
+            others.append(part)
+    return "\n".join([*parts, "## raxlog --help", "", "```text", "\n\n".join(others), "```", ""])
+
+
+def command_page(name: str) -> str:
+    """The help of one command."""
+    return "\n".join([f"# raxlog {name}", "", "```text", help_of(name), "```", "",
+                      "[All commands](../cli.md)", ""])
 
 
 def errors_page() -> str:
@@ -113,10 +130,16 @@ def llms_page() -> str:
     return "\n".join(parts) + "\n"
 
 
-PAGES = {"reference/cli.md": cli_page, "reference/errors.md": errors_page, "reference/spark-options.md": spark_page,
-         "site/llms.txt": llms_page}
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/cli.md": cli_page, "reference/errors.md": errors_page, "reference/spark-options.md": spark_page,
+    "site/llms.txt": llms_page,
+    **{f"reference/cli/{name}.md": partial(command_page, name) for name in cli.COMMANDS},
+}
 
 if __name__ == "__main__":
     os.environ.pop("COLUMNS", None)
+    (DOCS / "reference" / "cli").mkdir(exist_ok=True)
+    for old in (DOCS / "reference" / "cli").glob("*.md"):
+        old.unlink()
     for page, text in PAGES.items():
         (DOCS / page).write_text(text(), encoding="utf-8")

@@ -14,6 +14,7 @@ import raxlog
 from page_runs import blocks, matches, run_page
 from raxlog.storage import clocks
 from raxlog.stream.group.job import Status
+from raxlog.tools import cli
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NEEDS = {  # modules without which a page cannot be run
@@ -83,7 +84,7 @@ def test_generated_pages_are_what_the_program_prints(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("COLUMNS", raising=False)
     generate = importlib.import_module("generate")
     for page, text in generate.PAGES.items():
-        if page == "reference/cli.md" and sys.version_info >= (3, 13):
+        if page.startswith("reference/cli") and sys.version_info >= (3, 13):
             continue  # whose argparse breaks the lines of usage elsewhere
         written = (DOCS / page).read_text(encoding="utf-8")
         assert text() == written, f"run: python docs/generate.py ({page})"
@@ -134,8 +135,11 @@ def test_every_public_name_is_in_the_reference() -> None:
 def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     linked = set(re.findall(r"^\| \[[^]]+\]\((\S+\.md)\)", index, re.M))
+    commands = {f"reference/cli/{name}.md" for name in cli.COMMANDS}
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"index.md"}
-    assert linked == pages | {"../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../CHANGELOG.md"}
+    assert linked | commands == pages | {"../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../CHANGELOG.md"}
+    table = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    assert {f"reference/{page}" for page in re.findall(r"^\| \[[^]]+\]\((\S+\.md)\)", table, re.M)} == commands
 
 
 def test_every_command_of_redis_streams_is_in_the_table() -> None:
