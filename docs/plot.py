@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 DOCS = Path(__file__).parent
-WIDTH, LEFT, STEP, TOP = 720, 330, 34, 56
+WIDTH, LEFT, STEP, TOP = 460, 12, 46, 74
 LESS_IS_BETTER = ("µs", "bytes")
 LIMITS = (0.5, 4.0)
 
@@ -32,18 +32,21 @@ def drawn(rows: list[tuple[str, float]]) -> str:
 
     height = TOP + STEP * len(rows) + 30
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" '
-        'font-size="13">',
-        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        'font-family="sans-serif" font-size="13">',
+        "<style>text { fill: #222 } .page { fill: #fff } @media (prefers-color-scheme: dark) {"
+        " text { fill: #e8e8e8 } .page { fill: #1a1c1e } }</style>",
+        f'<rect width="{WIDTH}" height="{height}" class="page"/>',
         '<text x="12" y="22" font-size="15">raxlog as a multiple of sqlite3 (WAL, FULL); right is better</text>',
     ]
     for tick in (0.5, 1, 2, 4):
-        parts.append(f'<path d="M{at(tick):.0f} {TOP - 12}V{height - 26}" stroke="{"#888" if tick == 1 else "#ddd"}"/>')
+        colour = "#888" if tick == 1 else "#8884"
+        parts.append(f'<path d="M{at(tick):.0f} {TOP - 32}V{height - 26}" stroke="{colour}"/>')
         parts.append(f'<text x="{at(tick):.0f}" y="{height - 10}" text-anchor="middle">{tick:g}</text>')
     for number, (name, ratio) in enumerate(rows):
         y, (begin, end) = TOP + STEP * number, sorted((at(1), at(ratio)))
         short = name.removesuffix(", entries a second")
-        parts.append(f'<text x="{LEFT - 12}" y="{y + 13}" text-anchor="end">{short}</text>')
+        parts.append(f'<text x="{LEFT}" y="{y - 6}">{short}</text>')
         parts.append(f'<rect x="{begin:.1f}" y="{y}" width="{end - begin:.1f}" height="18" '
                      f'fill="{"#228833" if ratio >= 1 else "#cc6677"}"/>')
         parts.append(f'<text x="{max(end, at(1)) + 6:.0f}" y="{y + 13}">{ratio:.2f}</text>')
