@@ -26,12 +26,12 @@ SOON = 10.0
 @asynccontextmanager
 async def group_of(path: Path, many: int) -> AsyncIterator[tuple[AsyncStore, AsyncGroup]]:
     fill(path, many)
-    async with raxlog.aio.open(path, encoding=None) as store:
+    async with raxlog.aio.open(path) as store:
         yield store, store.stream("jobs").group("mail")
 
 
 def fill(path: Path, many: int) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("jobs").create_group("mail", "0", create_stream=True)
         store.stream("jobs").extend({"n": n} for n in range(many))
 
@@ -43,12 +43,12 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 def number(entry: raxlog.Entry) -> int:
-    return int(entry.fields[b"n"])
+    return int(entry.fields["n"])
 
 
 def left(path: Path) -> tuple[int, list[int]]:
     """What a group has still to deliver, and the deliveries of what is pending."""
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         group = store.stream("jobs").group("mail")
         return group.lag, [one.deliveries for one in group.pending_entries("-")]
 
@@ -184,7 +184,7 @@ def test_a_worker_that_ends_lets_handlers_end_and_gives_back_what_does_not(path:
     asyncio.run(program())
     assert left(path) == (0, [0])
     assert no_thread_is_left()
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert len(store.stream("done")) == 1
 
 
@@ -199,7 +199,7 @@ def test_a_loop_that_ends_or_is_closed_gives_the_entries_back(path: Path, how: s
         await asyncio.sleep(SOON)
 
     async def begins() -> tuple[AsyncStore, asyncio.Task[None]]:
-        store = await raxlog.aio.open(path, encoding=None)
+        store = await raxlog.aio.open(path)
         task = asyncio.create_task(store.stream("jobs").group("mail").worker(handle, threads=threads).run())
         await until(lambda: begun == 3)
         return store, task
@@ -230,7 +230,7 @@ def test_ctrl_c_ends_a_program_s_worker_after_its_drain(path: Path) -> None:
         "    print('begun', flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "async def main():\n"
-        "    async with raxlog.aio.open(sys.argv[1], encoding=None) as store:\n"
+        "    async with raxlog.aio.open(sys.argv[1]) as store:\n"
         "        await store.stream('jobs').group('mail').worker(handle, drain=0.2).run()\n"
         "asyncio.run(main())\n"
     )
@@ -283,12 +283,12 @@ import asyncio, os, sys
 import raxlog.aio
 async def handle(entry):
     await asyncio.sleep(0.001)
-    n = int(entry.fields[b"n"])
+    n = int(entry.fields["n"])
     if n % 50 == 3 and entry.deliveries == 1:
         raise ValueError(n)
     os.write(out, b"%d\\n" % n)
 async def main():
-    async with raxlog.aio.open(sys.argv[1], encoding=None) as store:
+    async with raxlog.aio.open(sys.argv[1]) as store:
         await store.stream("jobs").group("mail").worker(handle, threads=4, lease=0.2, retry=0.01).run()
 out = os.open(sys.argv[1] + ".log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 asyncio.run(main())
@@ -302,7 +302,7 @@ def test_every_entry_is_run_to_its_end_whichever_programs_are_killed(path: Path)
     children: list[subprocess.Popen[bytes]] = []
     kills = 0
     try:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             group = store.stream("jobs").group("mail")
             deadline = time.monotonic() + 30
             while group.lag or group.pending().total:

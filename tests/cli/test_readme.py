@@ -68,7 +68,7 @@ def test_the_python_of_the_tour_runs_from_top_to_bottom(tmp_path: Path, monkeypa
     assert len(parts) >= 4
     for part in parts:
         exec(compile(part.replace("timeout=5", "timeout=0.1"), "tour.md", "exec"), names)  # a wait of 5 s is long
-    with raxlog.open("restored.rax", encoding=None) as store:
+    with raxlog.open("restored.rax") as store:
         assert len(store.stream("orders")) == 501
 
 

@@ -135,7 +135,7 @@ def test_what_is_deleted_while_it_waits_for_a_retry_leaves_each_group_and_what_i
 
 HOLDS = """
 import sys, raxlog
-with raxlog.open(sys.argv[1], encoding=None) as store, store.transaction() as tx:
+with raxlog.open(sys.argv[1]) as store, store.transaction() as tx:
     tx.stream("other").append({"n": 1})
     print(flush=True)
     sys.stdin.read()
@@ -159,8 +159,7 @@ def test_a_read_ends_at_its_time_though_what_is_gone_cannot_be_taken_out_while_a
             assert 0.4 < time.monotonic() - began < SOON
         assert group.pending().total == 10
         with pytest.raises(raxlog.LockTimeout):  # an acknowledgement is not given up at the read's time, but at this
-            raxlog.open(store.path, lock_timeout=1,
-                        encoding=None).stream("jobs").group("g").read("died", ack=["1-1"], timeout=0.1)
+            raxlog.open(store.path, lock_timeout=1).stream("jobs").group("g").read("died", ack=["1-1"], timeout=0.1)
     finally:
         holder.communicate()
         holder.stdout.close()
@@ -171,14 +170,14 @@ def test_a_read_ends_at_its_time_though_what_is_gone_cannot_be_taken_out_while_a
 def test_a_store_that_is_open_to_read_shows_what_is_gone_and_takes_nothing_out(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         stream = store.stream("jobs")
         group = stream.create_group("g", "0", create_stream=True)
         stream.append({"n": 1})
         group.read("died")
         stream.trim(maxlen=0)
     time.sleep(IDLE)
-    with raxlog.open(path, readonly=True, encoding=None) as store:
+    with raxlog.open(path, readonly=True) as store:
         group = store.stream("jobs").group("g")
         for refused in (partial(group.read, "c", timeout=1, claim_idle=IDLE), partial(group.autoclaim, "c", min_idle=0),
                         group.worker(lambda entry: None).run):
@@ -288,7 +287,7 @@ def test_every_way_to_claim_counts_what_it_takes_out_and_a_read_of_the_history_t
 
 
 def test_the_count_of_what_is_gone_stays_with_the_group_paused_filtered_and_opened_again(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         group = store.stream("jobs").create_group("g", "0", create_stream=True, subjects=["a.*"])
         store.bind("a.>", "jobs")
         store.publish("a.b", {"n": 1})
@@ -298,9 +297,9 @@ def test_the_count_of_what_is_gone_stays_with_the_group_paused_filtered_and_open
         time.sleep(2 * IDLE)
         assert group.read("c", timeout=0.1, claim_idle=IDLE) == []
         group.pause()
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         group = store.stream("jobs").group("g")
-        assert (group.info().gone, group.paused, group.subjects) == (1, True, [b"a.*"])
+        assert (group.info().gone, group.paused, group.subjects) == (1, True, ["a.*"])
         group.resume()
         assert (group.info().gone, group.paused, group.pending().total) == (1, False, 0)
     assert not raxlog.check(path).problems

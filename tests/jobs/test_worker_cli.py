@@ -18,10 +18,10 @@ pytest_plugins = ["cli_fixtures"]
 SHOP = """
 import asyncio
 def send(entry):
-    if entry.fields[b"n"] == b"3":
+    if entry.fields["n"] == "3":
         raise ValueError("no three")
-    with open("sent", "ab") as file:
-        file.write(entry.fields[b"n"] + b"\\n")
+    with open("sent", "a") as file:
+        file.write(entry.fields["n"] + "\\n")
 async def send_soon(entry):
     await asyncio.sleep(0.001)
     send(entry)
@@ -34,7 +34,7 @@ not_a_function = 5
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     """A store with ten jobs, and a module beside it."""
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax") as store:
         store.stream("jobs").create_group("mail", start="0", create_stream=True)
         store.stream("jobs").extend([{"n": n} for n in range(10)])
     (tmp_path / "shop.py").write_text(SHOP)
@@ -45,7 +45,7 @@ def worked(folder: Path, function: str, *options: str) -> str:
     """Run the command until the group has nothing left; what it has printed."""
     command = [*CLI, "worker", f"shop:{function}", "s.rax", "jobs", "mail", *options]
     worker = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, env=os.environ)
-    with raxlog.open(folder / "s.rax", readonly=True, encoding=None) as store:
+    with raxlog.open(folder / "s.rax", readonly=True) as store:
         group = store.stream("jobs").group("mail")
         deadline = time.monotonic() + 20
         while group.lag or group.pending().total:
@@ -81,14 +81,14 @@ def test_a_worker_calls_a_function_and_what_it_gives_up_is_listed_replayed_and_p
     assert raxlog_cli("dlq", "list", *of)[0] == 1
     for action in ("list", "replay", "purge"):
         assert "no consumer group 'mistyped'" in raxlog_cli("dlq", action, *of[:-1], "mistyped")[2]
-    with raxlog.open(of[0], encoding=None) as store:
+    with raxlog.open(of[0]) as store:
         assert store.stream("jobs").group("mail").lag == 1
 
 
 def test_processes_with_transactions(shop: Path) -> None:
     worked(shop, "move", "--processes", "2", "--transaction")
-    with raxlog.open(shop / "s.rax", readonly=True, encoding=None) as store:
-        assert sorted(int(entry.fields[b"n"]) for entry in store.stream("moved").range()) == list(range(10))
+    with raxlog.open(shop / "s.rax", readonly=True) as store:
+        assert sorted(int(entry.fields["n"]) for entry in store.stream("moved").range()) == list(range(10))
 
 
 @pytest.mark.parametrize("options", [(), ("--processes", "2")])

@@ -39,9 +39,9 @@ def test_sixteen_threads_share_commits_and_each_keeps_its_order(store: raxlog.St
         assert in_threads(16, append) == []
     finally:
         crash_point.listen(None)
-    seen: dict[bytes, list[int]] = {}
+    seen: dict[str, list[int]] = {}
     for entry in stream.range():
-        seen.setdefault(entry.fields[b"thread"], []).append(int(entry.fields[b"n"]))
+        seen.setdefault(entry.fields["thread"], []).append(int(entry.fields["n"]))
     assert len(seen) == 16
     assert all(numbers == list(range(50)) for numbers in seen.values())
     commits = commits_of(store) - before
@@ -108,7 +108,7 @@ def test_an_operation_too_large_for_lmdb_leaves_no_lmdb_error_behind(store: raxl
 
 
 def test_a_map_that_is_full_in_the_middle_of_a_group_grows_unnoticed(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax", map_size=1 << 16, encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax", map_size=1 << 16) as store:
 
         def append(thread: int) -> None:
             stream = store.stream(f"t{thread}")
@@ -117,13 +117,13 @@ def test_a_map_that_is_full_in_the_middle_of_a_group_grows_unnoticed(tmp_path: P
 
         assert in_threads(8, append) == []
         for thread in range(8):
-            numbers = [int(entry.fields[b"n"]) for entry in store.stream(f"t{thread}").range()]
+            numbers = [int(entry.fields["n"]) for entry in store.stream(f"t{thread}").range()]
             assert numbers == list(range(60))
         assert store._env.live().info()["map_size"] > 1 << 16
 
 
 def test_at_the_ceiling_only_what_does_not_fit_fails(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax", max_map_size=1 << 20, encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax", max_map_size=1 << 20) as store:
         submit(store, put(b"fill", bytes(600_000)))
         held = HeldBatch(store)
         raised: dict[int, BaseException] = {}
@@ -151,10 +151,10 @@ def test_at_the_ceiling_only_what_does_not_fit_fails(tmp_path: Path) -> None:
 
 def test_a_stopped_writer_of_another_process_costs_a_timeout_that_names_it(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
 
     def stop_inside(say: Callable[[Any], None]) -> None:
-        with raxlog.open(path, encoding=None) as theirs:
+        with raxlog.open(path) as theirs:
 
             def operation(txn: WriteTransaction) -> None:
                 put(b"theirs")(txn)
@@ -167,7 +167,7 @@ def test_a_stopped_writer_of_another_process_costs_a_timeout_that_names_it(tmp_p
     with Child(stop_inside) as child:
         assert child.heard() == "inside"
         wait_until_stopped(child.pid)
-        with raxlog.open(path, lock_timeout=0.3, encoding=None) as store:
+        with raxlog.open(path, lock_timeout=0.3) as store:
             began = time.monotonic()
             with pytest.raises(raxlog.LockTimeout, match=f"process {child.pid}"):
                 store.stream("s").append({"never": "1"})
@@ -188,13 +188,13 @@ def test_a_stopped_writer_of_another_process_costs_a_timeout_that_names_it(tmp_p
             child.send(signal.SIGCONT)
             assert child.heard() == "done"
             store.stream("s").append({"after": "1"})
-            assert [e.fields for e in store.stream("s").range()] == [{b"after": b"1"}]
+            assert [e.fields for e in store.stream("s").range()] == [{"after": "1"}]
             assert stored(store, b"theirs") == b"v"
 
 
 def test_a_killed_writer_frees_the_lock_and_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
 
     def stop_inside(say: Callable[[Any], None]) -> None:
         def operation(txn: WriteTransaction) -> None:
@@ -202,9 +202,9 @@ def test_a_killed_writer_frees_the_lock_and_leaves_nothing(tmp_path: Path) -> No
             say("inside")
             time.sleep(60)
 
-        submit(raxlog.open(path, encoding=None), operation)
+        submit(raxlog.open(path), operation)
 
-    with Child(stop_inside) as child, raxlog.open(path, lock_timeout=10, encoding=None) as store:
+    with Child(stop_inside) as child, raxlog.open(path, lock_timeout=10) as store:
         assert child.heard() == "inside"
         threading.Timer(0.2, child.kill).start()
         store.stream("s").append({"a": "1"})
@@ -226,7 +226,7 @@ def test_a_thread_behind_a_stuck_leader_times_out_and_is_never_applied(store: ra
 
 
 def test_an_endless_timeout_is_allowed(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax", lock_timeout=float("inf"), encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax", lock_timeout=float("inf")) as store:
         assert in_threads(4, lambda n: store.stream("s").append({"n": n})) == []
         assert len(store.stream("s")) == 4
 
@@ -236,11 +236,11 @@ def test_an_endless_timeout_is_allowed(tmp_path: Path) -> None:
 
 def test_processes_that_write_without_pause_all_get_their_share(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
     starting, start = os.pipe()
 
     def write(say: Callable[[Any], None]) -> None:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             stream = store.stream("s")
             say(os.getpid())
             os.read(starting, 1)
@@ -257,8 +257,8 @@ def test_processes_that_write_without_pause_all_get_their_share(tmp_path: Path) 
         written = [child.finish()[0] for child in (a, b, c)]
     os.close(starting)
     os.close(start)
-    with raxlog.open(path, encoding=None) as store:
-        writers = [int(entry.fields[b"pid"]) for entry in store.stream("s").range()]
+    with raxlog.open(path) as store:
+        writers = [int(entry.fields["pid"]) for entry in store.stream("s").range()]
     assert [writers.count(pid) for pid in pids] == written
     # They begin together, but what is written after one of them has ended is shared by two or by none.
     one_ended = min(len(writers) - writers[::-1].index(pid) for pid in pids)
@@ -268,7 +268,7 @@ def test_processes_that_write_without_pause_all_get_their_share(tmp_path: Path) 
 
 
 def test_closing_while_threads_write_waits_for_them_and_refuses_the_rest(tmp_path: Path) -> None:
-    store = raxlog.open(tmp_path / "s.rax", encoding=None)
+    store = raxlog.open(tmp_path / "s.rax")
     stream = store.stream("s")
     acknowledged = []
 
@@ -283,7 +283,7 @@ def test_closing_while_threads_write_waits_for_them_and_refuses_the_rest(tmp_pat
     raised = in_threads(8, append, 20)
     assert len(raised) == 7
     assert {type(error) for error in raised} == {raxlog.StoreClosed}
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as reopened:
+    with raxlog.open(tmp_path / "s.rax") as reopened:
         assert set(acknowledged) <= {entry.id for entry in reopened.stream("s").range()}
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.storm
 
 def insisting(folder: Path, ack: Callable[[Any], None], *, many: int) -> None:
     """Appends; after the first error it goes on in the same process, then opens the store anew."""
-    store = raxlog.open(folder / "s.rax", encoding=None)
+    store = raxlog.open(folder / "s.rax")
     n = 0
     try:
         for n in range(many):
@@ -35,7 +35,7 @@ def insisting(folder: Path, ack: Callable[[Any], None], *, many: int) -> None:
                     raise
         len(store.stream("s"))
         store.close()
-        store = raxlog.open(folder / "s.rax", encoding=None)
+        store = raxlog.open(folder / "s.rax")
         ack(store.last_end.how)
         store.stream("s").append({"n": "anew"})
         ack("anew")
@@ -47,11 +47,11 @@ def consistent(folder: Path, acks: list[Any]) -> None:
     if not acks:
         return  # its creation failed
     said = [one for one in acks if isinstance(one, int)]
-    with raxlog.open(folder / "s.rax", encoding=None) as store:
-        there = [entry.fields[b"n"] for entry in store.stream("s").range()]
-        assert [b"%d" % n for n in said] == there[: len(said)], "LOST"
+    with raxlog.open(folder / "s.rax") as store:
+        there = [entry.fields["n"] for entry in store.stream("s").range()]
+        assert [str(n) for n in said] == there[: len(said)], "LOST"
         if "anew" in acks:
-            assert there[-1] == b"anew"
+            assert there[-1] == "anew"
             assert "again" not in acks, "written after a flush that had failed"
             assert "power cut" in acks, "opened without a look"
     assert raxlog.check(folder / "s.rax").ok

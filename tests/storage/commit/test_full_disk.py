@@ -58,7 +58,7 @@ def open_small(kind: str, place: Path) -> raxlog.Store:
     if kind == "limit":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM - 500, ROOM - 500))
-    return raxlog.open(place, durability="relaxed", max_map_size=ROOM if kind == "ceiling" else None, encoding=None)
+    return raxlog.open(place, durability="relaxed", max_map_size=ROOM if kind == "ceiling" else None)
 
 
 def fill(stream: raxlog.Stream, first: int, steps: tuple[int, ...] = (50, 1)) -> tuple[int, str]:
@@ -124,7 +124,7 @@ def test_a_full_store_is_read_emptied_and_filled_again_and_again(kind: str, plac
 
 def test_on_a_full_disk_a_store_opens_and_is_whole(small_disk: Path) -> None:
     def work(say: Say) -> None:
-        with raxlog.open(small_disk / "s.rax", encoding=None) as store:
+        with raxlog.open(small_disk / "s.rax") as store:
             say(fill(store.stream("s"), 0)[0])
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -134,13 +134,13 @@ def test_on_a_full_disk_a_store_opens_and_is_whole(small_disk: Path) -> None:
         while ballast.write(bytes(4096)):
             pass
     for _ in range(2):
-        with raxlog.open(small_disk / "s.rax", readonly=True, encoding=None) as store:
+        with raxlog.open(small_disk / "s.rax", readonly=True) as store:
             assert numbers(store) == list(range(count))
-        with raxlog.open(small_disk / "s.rax", encoding=None) as store:
+        with raxlog.open(small_disk / "s.rax") as store:
             assert numbers(store) == list(range(count))
             assert store.compact().generation == 1  # every page is in use, so the copy would be no smaller
         assert raxlog.check(small_disk / "s.rax").ok
-    with raxlog.open(small_disk / "s.rax", encoding=None) as store:  # the first that this process writes is the trim
+    with raxlog.open(small_disk / "s.rax") as store:  # the first that this process writes is the trim
         assert store.stream("s").trim(maxlen=10) == count - 10
         with pytest.raises(raxlog.StoreFull, match=r"no room to compact .* Make room; nothing was changed"):
             store.compact()
@@ -155,7 +155,7 @@ def test_killed_at_any_moment_a_full_store_loses_nothing_and_can_be_trimmed(smal
     first = n = 0
 
     def work(say: Say) -> None:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             stream, low, high = store.stream("s"), first, n
             while True:
                 with contextlib.suppress(raxlog.StoreFull):
@@ -167,7 +167,7 @@ def test_killed_at_any_moment_a_full_store_loses_nothing_and_can_be_trimmed(smal
                 low += 30
                 say((low, high))
 
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         n, _ = fill(store.stream("s"), 0)
     for _ in range(8):
         with Child(work) as child:
@@ -176,12 +176,12 @@ def test_killed_at_any_moment_a_full_store_loses_nothing_and_can_be_trimmed(smal
             time.sleep(rng.random() * 0.003)
             child.kill()
             low, high = [(low, high), *child.all_heard()][-1]
-        with raxlog.open(path, readonly=True, encoding=None) as store:
+        with raxlog.open(path, readonly=True) as store:
             there = numbers(store)
         first, n = there[0], there[-1] + 1
         assert there == list(range(first, n))
         assert (first, n) in ((low, high), (low, high + 1), (low + 30, high))
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").trim(maxlen=5)
         fill(store.stream("s"), n)
     assert raxlog.check(path).ok
@@ -190,7 +190,7 @@ def test_killed_at_any_moment_a_full_store_loses_nothing_and_can_be_trimmed(smal
 def test_while_an_old_reader_holds_the_pages_a_full_store_says_so(kind: str, place: Path, tmp_path: Path) -> None:
     """What a trim frees cannot be used again before the reader has ended."""
     def hold(say: Say) -> None:
-        with raxlog.open(place, readonly=True, encoding=None) as store, store._env.read():
+        with raxlog.open(place, readonly=True) as store, store._env.read():
             say("held")
             time.sleep(60)
 
@@ -244,7 +244,7 @@ def test_the_error_names_what_is_missing(error: str, said: str, tmp_path: Path, 
 
 
 def append_until_refused(folder: Path, ack: Callable[[Any], None]) -> None:
-    with raxlog.open(folder / "s.rax", encoding=None) as store:
+    with raxlog.open(folder / "s.rax") as store:
         store._env.map.log.every = 1 << 40  # type: ignore[union-attr]  # bytes: as many calls each time
         stream = store.stream("s")
         for n in range(6):
@@ -259,5 +259,5 @@ def check_what_was_said(folder: Path, acks: list[Any], *, error: str, said: str)
     for full, message in (ack for ack in acks if isinstance(ack, tuple)):
         assert full == (error != "EIO")
         assert said in message
-    with raxlog.open(folder / "s.rax", encoding=None) as store:
+    with raxlog.open(folder / "s.rax") as store:
         assert set(range(len(acks))) >= {ack for ack in acks if isinstance(ack, int)} <= set(numbers(store))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+import os
 import random
 import resource
 import threading
@@ -19,7 +20,7 @@ from environment_cases import fill, map_size, numbers
 
 
 def test_the_map_grows_while_threads_iterate_and_none_reads_anything_wrong(path: Path) -> None:
-    with raxlog.open(path, map_size=1 << 20, encoding=None) as store:
+    with raxlog.open(path, map_size=1 << 20) as store:
         stream = store.stream("s")
         stream.extend([{"n": n, "x": bytes([n % 256]) * 200} for n in range(500)])
         stop = threading.Event()
@@ -30,8 +31,8 @@ def test_the_map_grows_while_threads_iterate_and_none_reads_anything_wrong(path:
             try:
                 while not stop.is_set():
                     for place, entry in enumerate(stream.range(reverse=False)):
-                        n = int(entry.fields[b"n"])
-                        if n != place or entry.fields[b"x"] != bytes([n % 256]) * 200:
+                        n = int(entry.fields["n"])
+                        if n != place or os.fsencode(entry.fields["x"]) != bytes([n % 256]) * 200:
                             wrong.append((place, entry))
                             return
                     rounds[thread] += 1
@@ -54,18 +55,18 @@ def test_the_map_grows_while_threads_iterate_and_none_reads_anything_wrong(path:
 
 
 def test_growth_by_another_process_is_taken_over_by_readers_and_writers(path: Path) -> None:
-    with raxlog.open(path, map_size=1 << 18, encoding=None) as store, raxlog.open(path, encoding=None) as same:
+    with raxlog.open(path, map_size=1 << 18) as store, raxlog.open(path) as same:
         before = map_size(store)
         store.stream("s").append({"n": 0})
         iterator = store.stream("s").range()
 
         def grow(say: Callable[[Any], None]) -> None:
-            with raxlog.open(path, encoding=None) as theirs:
+            with raxlog.open(path) as theirs:
                 theirs.stream("s").extend([{"n": n, "x": bytes(1000)} for n in range(1, 1500)])
 
         with Child(grow) as child:
             child.finish()
-        assert [int(entry.fields[b"n"]) for entry in iterator] == list(range(1500))
+        assert [int(entry.fields["n"]) for entry in iterator] == list(range(1500))
         assert map_size(store) > before
         with Child(grow) as child:
             child.finish()
@@ -74,15 +75,15 @@ def test_growth_by_another_process_is_taken_over_by_readers_and_writers(path: Pa
 
 
 def test_a_readonly_store_follows_another_process_that_writes_and_grows(path: Path) -> None:
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
 
     def write(say: Callable[[Any], None]) -> None:
-        with raxlog.open(path, map_size=1 << 16, encoding=None) as store:
+        with raxlog.open(path, map_size=1 << 16) as store:
             for n in range(400):
                 store.stream("s").append({"n": n, "x": bytes(2000)})
             say("done")
 
-    with raxlog.open(path, readonly=True, map_size=1 << 16, encoding=None) as store, Child(write) as child:
+    with raxlog.open(path, readonly=True, map_size=1 << 16) as store, Child(write) as child:
         seen = 0
         deadline = time.monotonic() + 60
         while seen < 400:
@@ -97,7 +98,7 @@ def test_a_readonly_store_follows_another_process_that_writes_and_grows(path: Pa
 
 
 def test_at_the_ceiling_the_store_stays_readable_and_deleting_makes_room_again(path: Path) -> None:
-    with raxlog.open(path, max_map_size=2 << 20, encoding=None) as store:
+    with raxlog.open(path, max_map_size=2 << 20) as store:
         stream = store.stream("s")
         ids = stream.extend([{"n": n, "x": bytes(900)} for n in range(1500)])
         assert fill(stream, 900) > 200
@@ -122,7 +123,7 @@ def test_at_the_ceiling_the_store_stays_readable_and_deleting_makes_room_again(p
 
 
 def test_deleting_one_by_one_empties_a_full_store(path: Path) -> None:
-    with raxlog.open(path, max_map_size=1 << 19, encoding=None) as store:
+    with raxlog.open(path, max_map_size=1 << 19) as store:
         stream = store.stream("s")
         fill(stream, 1500, 10)
         fill(stream, 1500)
@@ -137,7 +138,7 @@ def test_deleting_one_by_one_empties_a_full_store(path: Path) -> None:
 def test_what_a_trim_writes_anew_finds_room_however_the_free_pages_lie(path: Path, seed: int) -> None:
     """The node in which it ends has pages side by side, and the free ones may lie one by one."""
     sizes = random.Random(seed)
-    with raxlog.open(path, max_map_size=1 << 20, encoding=None) as store:
+    with raxlog.open(path, max_map_size=1 << 20) as store:
         stream = store.stream("s")
         n = trims = 0
         while trims < 25:
@@ -153,13 +154,13 @@ def test_what_a_trim_writes_anew_finds_room_however_the_free_pages_lie(path: Pat
 
 
 def test_the_ceiling_holds_for_a_process_although_another_has_none(path: Path) -> None:
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
 
     def write(say: Callable[[Any], None]) -> None:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             store.stream("s").extend([{"n": n, "x": bytes(1000)} for n in range(3000)])
 
-    with raxlog.open(path, max_map_size=1 << 20, encoding=None) as store:
+    with raxlog.open(path, max_map_size=1 << 20) as store:
         with Child(write) as child:
             child.finish()
         assert len(numbers(store)) == 3000
@@ -177,14 +178,14 @@ def test_a_process_with_little_address_space_opens_and_fills_what_it_has(path: P
     def work(say: Callable[[Any], None]) -> None:
         limit = in_use() + (1 << 30)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             stream = store.stream("s")
             for n in range(50):
                 stream.append({"n": n})
             say(map_size(store))
         gc.collect()
         say(limit - in_use())  # 1 GB, and what the child had from its parent and has given back
-        with raxlog.open(path, map_size=200 << 20, encoding=None) as store:
+        with raxlog.open(path, map_size=200 << 20) as store:
             fill(store.stream("large"), 1 << 20, 20, 200)
             say(map_size(store))
             say(numbers(store) == list(range(50)))
@@ -195,7 +196,7 @@ def test_a_process_with_little_address_space_opens_and_fills_what_it_has(path: P
     assert first < 1 << 30
     assert 200 << 20 <= second < free + (16 << 20)
     assert same
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert numbers(store) == list(range(51))
 
 
@@ -208,7 +209,7 @@ def test_a_process_whose_address_space_is_nearly_used_opens_and_appends(path: Pa
         used = 3 * free - (4 * beside << 20)
         taken = mmap.mmap(-1, used - in_use(), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
         resource.setrlimit(resource.RLIMIT_AS, (used + free, used + free))
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             for n in range(200):
                 store.stream("s").append({"n": n, "x": bytes(10_000)})
             say(numbers(store))

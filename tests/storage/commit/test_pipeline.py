@@ -37,7 +37,7 @@ def test_calls_of_all_kinds_are_one_commit_and_each_has_its_result(store: raxlog
     assert rest == [None, True, True]
     assert [str(entry.id) for entry in found["other"]] == ["6-0"]
     assert history == {"other": []}
-    assert store.streams() == [b"orders", b"other"]
+    assert store.streams() == ["orders", "other"]
     assert len(store.state) == 0
 
 
@@ -76,7 +76,7 @@ def test_what_was_not_executed_is_dropped(store: raxlog.Store) -> None:
 
 
 def test_what_concerns_the_whole_is_the_error_of_each(path: Path) -> None:
-    with raxlog.open(path, lock_timeout=0.1, encoding=None) as store:
+    with raxlog.open(path, lock_timeout=0.1) as store:
         begun, end = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -93,12 +93,12 @@ def test_what_concerns_the_whole_is_the_error_of_each(path: Path) -> None:
         holder.join()
         with store.transaction(), pytest.raises(TransactionError):
             store.pipeline().stream("a").append({"n": 1}).execute()
-    with raxlog.open(path, readonly=True, encoding=None) as store, pytest.raises(ReadOnlyStore):
+    with raxlog.open(path, readonly=True) as store, pytest.raises(ReadOnlyStore):
         store.pipeline()
 
 
 def test_buffered_appends_before_it_come_first(path: Path) -> None:
-    with raxlog.open(path, durability="buffered", encoding=None) as store:
+    with raxlog.open(path, durability="buffered") as store:
         first = store.stream("a").append({"n": 1})
         assert store.pipeline().stream("a").append({"n": 2}).stream("a").length().execute()[1] == 2
         assert next(iter(store.stream("a"))).id == first

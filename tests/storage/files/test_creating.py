@@ -25,7 +25,7 @@ def test_a_missing_store_is_not_made_by_opening_it_readonly(tmp_path: Path, read
     (tmp_path / "empty").mkdir()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(raxlog.NotAStore):
-        raxlog.open(tmp_path / readonly_path, readonly=True, encoding=None)
+        raxlog.open(tmp_path / readonly_path, readonly=True)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -34,13 +34,12 @@ def test_create_false_makes_nothing_and_opens_what_is_there(tmp_path: Path, nowh
     (tmp_path / "empty").mkdir()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(raxlog.NotAStore):
-        raxlog.open(tmp_path / nowhere, create=False, encoding=None)
+        raxlog.open(tmp_path / nowhere, create=False)
     assert sorted(tmp_path.rglob("*")) == before
     (tmp_path / nowhere).parent.mkdir(parents=True, exist_ok=True)
-    with raxlog.open(tmp_path / nowhere, encoding=None) as store:
+    with raxlog.open(tmp_path / nowhere) as store:
         store.stream("s").append({"n": 1})
-    with raxlog.open(tmp_path / nowhere, create=False,
-                     encoding=None) as store, raxlog.open(tmp_path / nowhere, create=False, encoding=None) as again:
+    with raxlog.open(tmp_path / nowhere, create=False) as store, raxlog.open(tmp_path / nowhere, create=False) as again:
         again.stream("s").append({"n": 2})
         assert len(store.stream("s")) == 2
 
@@ -48,10 +47,10 @@ def test_create_false_makes_nothing_and_opens_what_is_there(tmp_path: Path, nowh
 def test_a_store_is_made_in_an_empty_folder_and_not_below_missing_ones(tmp_path: Path) -> None:
     for folder in ("empty", "b[1]*"):
         (tmp_path / folder).mkdir()
-    raxlog.open(tmp_path / "empty", encoding=None).close()
-    raxlog.open(tmp_path / "b[1]*" / "c.rax", encoding=None).close()
+    raxlog.open(tmp_path / "empty").close()
+    raxlog.open(tmp_path / "b[1]*" / "c.rax").close()
     with pytest.raises(raxlog.StoreError, match="there is no folder"):
-        raxlog.open(tmp_path / "a" / "c.rax", encoding=None)
+        raxlog.open(tmp_path / "a" / "c.rax")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["b[1]*", "empty"]
 
 
@@ -62,14 +61,14 @@ def test_processes_that_create_one_path_at_once_make_one_store_that_all_can_use(
 
         def create(say: Callable[[Any], None], here: Path = here, start: float = start) -> None:
             time.sleep(max(0.0, start - time.monotonic()))
-            with raxlog.open(here, encoding=None) as store:
+            with raxlog.open(here) as store:
                 store.stream("s").append({"n": os.getpid()})
                 say(store._env.record.uuid)
 
         children = [Child(create) for _ in range(8)]
         uuids = {child.finish()[0] for child in children}
         assert len(uuids) == 1
-        with raxlog.open(here, encoding=None) as store:
+        with raxlog.open(here) as store:
             assert sorted(numbers(store)) == sorted(child.pid for child in children)
     assert not [file for file in path.parent.iterdir() if ".creating-" in file.name]
 
@@ -77,7 +76,7 @@ def test_processes_that_create_one_path_at_once_make_one_store_that_all_can_use(
 def _create(path: Path) -> Callable[[Callable[[Any], None]], None]:
     def create(say: Callable[[Any], None]) -> None:
         say("ready")
-        raxlog.open(path, encoding=None).close()
+        raxlog.open(path).close()
         say("made")
         time.sleep(10)
 
@@ -96,7 +95,7 @@ def test_creators_killed_at_random_moments_never_leave_a_store_that_will_not_ope
             time.sleep(rng.random() * 0.006)
             child.kill()
             killed_before += child.all_heard() == []
-        with raxlog.open(here, encoding=None) as store:
+        with raxlog.open(here) as store:
             store.stream("s").append({"n": 1})
             assert numbers(store) == [1]
         assert not [file for file in path.parent.iterdir() if ".creating-" in file.name]
@@ -122,7 +121,7 @@ def test_a_creator_killed_between_two_steps_leaves_nothing_that_hinders(path: Pa
             os.rename = lambda *names: (real(*names), die())  # type: ignore[assignment]
         else:
             setattr(directory, step, die)
-        raxlog.open(path, encoding=None)
+        raxlog.open(path)
 
     with Child(create) as child:
         child.wait()
@@ -130,7 +129,7 @@ def test_a_creator_killed_between_two_steps_leaves_nothing_that_hinders(path: Pa
     if step != "after":
         assert not path.exists()
         assert [file for file in path.parent.iterdir() if ".creating-" in file.name]
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
@@ -144,13 +143,13 @@ def test_the_folder_of_a_creator_at_work_is_left_alone(path: Path) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
 
         directory._build = build
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             say(store._env.record.uuid)
 
     with Child(create) as child:
         child.heard()
         wait_until_stopped(child.pid)
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             assert [file for file in path.parent.iterdir() if ".creating-" in file.name]
             child.send(signal.SIGCONT)
             assert child.finish() == [store._env.record.uuid]

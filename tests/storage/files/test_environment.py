@@ -25,7 +25,7 @@ from raxlog.storage.files.reader_slots import ReaderSlots
 
 
 def test_all_opens_of_a_path_share_one_environment_and_the_last_close_closes_it(path: Path) -> None:
-    first, second = raxlog.open(path, encoding=None), raxlog.open(path, encoding=None)
+    first, second = raxlog.open(path), raxlog.open(path)
     assert first._env is second._env
     stream = first.stream("s")
     first.close()
@@ -38,7 +38,7 @@ def test_all_opens_of_a_path_share_one_environment_and_the_last_close_closes_it(
                  second.streams, second.flush):
         with pytest.raises(raxlog.StoreClosed):
             call()
-    with raxlog.open(path, encoding=None) as again:
+    with raxlog.open(path) as again:
         assert again._env is not first._env
         assert numbers(again) == [1]
 
@@ -49,7 +49,7 @@ def test_many_threads_open_use_and_close_one_path(path: Path) -> None:
     def work(thread: int) -> None:
         try:
             for n in range(20):
-                with raxlog.open(path, encoding=None) as store:
+                with raxlog.open(path) as store:
                     store.stream("s").append({"n": thread * 100 + n})
                     assert thread * 100 + n in numbers(store)
         except BaseException as error:
@@ -62,7 +62,7 @@ def test_many_threads_open_use_and_close_one_path(path: Path) -> None:
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert raised == []
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert sorted(numbers(store)) == sorted(t * 100 + n for t in range(6) for n in range(20))
 
 
@@ -72,38 +72,38 @@ def test_many_threads_open_use_and_close_one_path(path: Path) -> None:
 def test_other_settings_for_an_open_path_are_a_conflict_that_names_both(
     path: Path, setting: str, first: Any, second: Any,
 ) -> None:
-    with raxlog.open(path, **{setting: first}, encoding=None):
+    with raxlog.open(path, **{setting: first}):
         with pytest.raises(raxlog.SettingsConflict) as caught:
-            raxlog.open(path, **{setting: second}, encoding=None)
+            raxlog.open(path, **{setting: second})
         assert f"{setting}={first!r}" in str(caught.value)
         assert f"{setting}={second!r}" in str(caught.value)
-    raxlog.open(path, **{setting: second}, encoding=None).close()
+    raxlog.open(path, **{setting: second}).close()
 
 
 def test_a_symbolic_link_leads_to_the_same_store(path: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.rax"
     link.symlink_to(path)
-    with raxlog.open(link, encoding=None) as through_link:  # the link led nowhere: the store is made behind it
+    with raxlog.open(link) as through_link:  # the link led nowhere: the store is made behind it
         assert link.is_symlink()
-        with raxlog.open(path, encoding=None) as direct:
+        with raxlog.open(path) as direct:
             assert direct._env is through_link._env
 
 
 def test_a_store_that_was_removed_and_made_anew_is_not_taken_for_the_old_one(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as old:
+    with raxlog.open(path) as old:
         old.stream("s").append({"n": 1})
         shutil.rmtree(path)
-        with raxlog.open(path, encoding=None) as new:
+        with raxlog.open(path) as new:
             assert new._env is not old._env
             assert new.streams() == []
         assert numbers(old) == [1]
 
 
 def test_the_slots_of_killed_readers_are_cleared_on_open(path: Path) -> None:
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
 
     def read(say: Callable[[Any], None]) -> None:
-        with raxlog.open(path, encoding=None)._env.read():
+        with raxlog.open(path)._env.read():
             say("reading")
             time.sleep(60)
 
@@ -112,14 +112,14 @@ def test_the_slots_of_killed_readers_are_cleared_on_open(path: Path) -> None:
         for _ in range(3):
             with Child(read) as child:
                 child.heard()
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             assert "no active readers" in store._env.live().readers()
 
 
 def test_the_slots_of_killed_readers_are_found_when_all_are_taken(path: Path) -> None:
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
     (path / "000001" / "lock.mdb").unlink()
-    with raxlog.open(path, max_readers=3, encoding=None) as store:
+    with raxlog.open(path, max_readers=3) as store:
         store.stream("s").append({"n": 0})
 
         def read(say: Callable[[Any], None]) -> None:
@@ -145,7 +145,7 @@ def opening_stopped_in(path: Path, module: Any, call: str) -> Iterator[Child]:
 
     def work(say: Callable[[Any], None]) -> None:
         setattr(module, call, stop_once)
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             say(numbers(store))
 
     with Child(work) as child:
@@ -159,28 +159,28 @@ def opening_stopped_in(path: Path, module: Any, call: str) -> Iterator[Child]:
 def test_an_opening_beside_one_that_was_stopped_names_the_process(
     path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, call: str
 ) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 1})
     monkeypatch.setattr(ofd_lock, "_PATIENCE", 0.3)
     with opening_stopped_in(path, module, call) as child, \
             pytest.raises(raxlog.LockTimeout, match=f"process {child.pid}, which is opening {path}"):
-        raxlog.open(path, encoding=None)
-    with raxlog.open(path, encoding=None) as store:
+        raxlog.open(path)
+    with raxlog.open(path) as store:
         assert numbers(store) == [1]
 
 
 @pytest.mark.parametrize("options", [{}, {"readonly": True}], ids=["for writing", "readonly"])
 def test_an_opening_passes_one_that_was_stopped(path: Path, options: dict[str, Any]) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 1})
-    with opening_stopped_in(path, ReaderSlots, "clear"), raxlog.open(path, **options, encoding=None) as store:
+    with opening_stopped_in(path, ReaderSlots, "clear"), raxlog.open(path, **options) as store:
         assert numbers(store) == [1]
 
 
 def test_too_many_live_readers_are_told_what_to_do(path: Path) -> None:
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
     (path / "000001" / "lock.mdb").unlink()  # it has 126 slots from its making; LMDB makes it anew
-    with raxlog.open(path, max_readers=2, encoding=None) as store:
+    with raxlog.open(path, max_readers=2) as store:
         store.stream("s").append({"n": 0})
         inside, go = threading.Barrier(3), threading.Event()
 
@@ -204,7 +204,7 @@ def test_too_many_live_readers_are_told_what_to_do(path: Path) -> None:
 
 def test_relaxed_durability_keeps_everything_through_a_kill(path: Path) -> None:
     def write(say: Callable[[Any], None]) -> None:
-        store = raxlog.open(path, durability="relaxed", encoding=None)
+        store = raxlog.open(path, durability="relaxed")
         for n in itertools.count():
             store.stream("s").append({"n": n})
             say(n)
@@ -214,7 +214,7 @@ def test_relaxed_durability_keeps_everything_through_a_kill(path: Path) -> None:
             child.heard()
         child.kill()
         last = child.all_heard()[-1:] or [49]
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         there = numbers(store)
         assert there == list(range(len(there)))
         assert len(there) > last[0]
@@ -227,7 +227,7 @@ def test_a_read_that_is_dropped_where_it_begins_leaves_nothing_behind(
     """As an exception at any bytecode drops it: before it is noted as under way, or behind that."""
     printed: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", printed.append)
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         gate = store._env.gate
         read = store._env.read()
         del read

@@ -19,7 +19,7 @@ from raxlog.storage.engine.environment import Environment
 
 
 def test_a_forked_child_reads_and_appends_and_its_parent_goes_on(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         stream = store.stream("s")
         stream.append({"n": 0})
 
@@ -29,7 +29,7 @@ def test_a_forked_child_reads_and_appends_and_its_parent_goes_on(path: Path) -> 
             with Child(lambda say: (stream.append({"n": 2}), say(numbers(store)))[1]) as grandchild:
                 say(grandchild.finish()[0])
             store.close()
-            raxlog.open(path, encoding=None).close()
+            raxlog.open(path).close()
 
         with Child(work) as child:
             assert child.finish() == [[0], [0, 1, 2]]
@@ -38,7 +38,7 @@ def test_a_forked_child_reads_and_appends_and_its_parent_goes_on(path: Path) -> 
 
 
 def test_a_fork_does_not_free_the_reader_slots_of_the_parent(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 0})
         stop = threading.Event()
         wrong: list[BaseException] = []
@@ -64,7 +64,7 @@ def test_a_fork_does_not_free_the_reader_slots_of_the_parent(path: Path) -> None
 
 
 def test_forks_while_other_threads_write_and_read_never_hang(path: Path) -> None:
-    with raxlog.open(path, map_size=1 << 16, encoding=None) as store:
+    with raxlog.open(path, map_size=1 << 16) as store:
         stop = threading.Event()
         raised: list[BaseException] = []
 
@@ -92,7 +92,7 @@ def test_forks_while_other_threads_write_and_read_never_hang(path: Path) -> None
 
 
 def test_a_fork_inside_another_threads_transaction_leaves_a_child_that_says_so(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 0})
         inside, go = threading.Event(), threading.Event()
 
@@ -120,7 +120,7 @@ def test_a_fork_inside_another_threads_transaction_leaves_a_child_that_says_so(p
 
 
 def test_a_fork_inside_the_threads_own_transaction_keeps_the_parents_whole(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         with store.transaction() as tx:
             tx.stream("s").append({"n": 0})
             with Child(lambda say: say(numbers(store))) as child:
@@ -130,11 +130,11 @@ def test_a_fork_inside_the_threads_own_transaction_keeps_the_parents_whole(path:
 
 
 def test_a_forked_child_may_open_the_store_in_its_own_way(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 0})
 
         def read(say: Callable[[Any], None]) -> None:
-            with raxlog.open(path, readonly=True, encoding=None) as mine:
+            with raxlog.open(path, readonly=True) as mine:
                 say(numbers(mine))
                 with pytest.raises(raxlog.SettingsConflict):
                     numbers(store)  # the inherited handle, which can write
@@ -143,7 +143,7 @@ def test_a_forked_child_may_open_the_store_in_its_own_way(path: Path) -> None:
         def use_first(say: Callable[[Any], None]) -> None:
             say(numbers(store))
             with pytest.raises(raxlog.SettingsConflict):
-                raxlog.open(path, readonly=True, encoding=None)
+                raxlog.open(path, readonly=True)
 
         with Child(read) as child:
             assert child.finish() == [[0], [0]]
@@ -152,14 +152,14 @@ def test_a_forked_child_may_open_the_store_in_its_own_way(path: Path) -> None:
 
 
 def _append_in_process(path: str, n: int) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": n})
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_multiprocessing_children_write_beside_the_parent(path: Path, method: str) -> None:
     context = multiprocessing.get_context(method)
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         processes = [context.Process(target=_append_in_process, args=(str(path), n)) for n in range(3)]
         for process in processes:
             process.start()
@@ -171,7 +171,7 @@ def test_multiprocessing_children_write_beside_the_parent(path: Path, method: st
 
 def test_a_forked_child_leaves_the_slots_of_its_parents_reads_alone(path: Path) -> None:
     """Without its slot a read sees pages that others use again, and misses or mixes up records."""
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 1})
         readers = store._env.live().readers
         with store._env.read() as txn:  # it keeps its slot for as long as there is its object
@@ -200,7 +200,7 @@ def test_ten_exceptions_in_a_row_in_the_hook_after_a_fork_leave_the_parent_at_wo
 
     monkeypatch.setattr(Environment, "after_fork_in_parent", struck)
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
-    with raxlog.open(path, lock_timeout=5, encoding=None) as store:
+    with raxlog.open(path, lock_timeout=5) as store:
         store.stream("s").append({"n": 0})
         with Child(lambda say: None) as child:
             child.finish()
@@ -214,7 +214,7 @@ import gc, os, sys
 gc.disable()
 os.register_at_fork(before=gc.collect)  # runs after raxlog's own, as it was registered before them
 import raxlog
-store = raxlog.open(sys.argv[1], encoding=None)
+store = raxlog.open(sys.argv[1])
 store.stream("s").append({"n": 1})
 store.transaction().__enter__().stream("s").append({"n": 2})
 child = os.fork()
@@ -247,7 +247,7 @@ class Slowly:  # as on a busy machine
             time.sleep(0.5)
 
 sys.meta_path.insert(0, Slowly)
-with raxlog.open(sys.argv[1], encoding=None) as store:
+with raxlog.open(sys.argv[1]) as store:
     stream = store.stream("s")
     threading.Thread(target=__import__, args=("ctypes",)).start()  # as a thread does that waits for other writers
     begun.wait()

@@ -43,7 +43,7 @@ def tried(name, call):
         print(name, "passed")
 
 def opened(**options):
-    store = raxlog.open(path, **options, encoding=None)
+    store = raxlog.open(path, **options)
     stream = store.stream("q")
     stream.append({"n": 0})
     stream.append({"n": 1})
@@ -88,7 +88,7 @@ CALLS = {
     "subscribe": "store.subscribe('b.*')",
     "publish": "store.publish('a.b', {'n': 1})",
     "follower": "next(iter(stream.follow('0')))",
-    "state": "store.state.get(b'k')",
+    "state": "store.state.get('k')",
     "flush": "store.flush()",
     "snapshot": "store.snapshot(path + '.snapshot')",
     "compact": "store.compact()",
@@ -96,8 +96,8 @@ CALLS = {
     "readers": "store.readers()",
     "worker": "stream.group('g').worker(print).run()",
     "streams": "store.streams()",
-    "open": "raxlog.open(path, encoding=None)",
-    "open to read": "raxlog.open(path, readonly=True, encoding=None)",
+    "open": "raxlog.open(path)",
+    "open to read": "raxlog.open(path, readonly=True)",
 }
 
 
@@ -134,8 +134,8 @@ def test_each_call_in_an_unseen_child_names_the_fork_and_leaves_the_parent_at_wo
         store.publish("a.b", {{"n": 1}})
         print("messages", subscription.get(10) is not None, durable.get(10) is not None)
         other = os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c",
-            "import sys, raxlog; raxlog.open(sys.argv[1], encoding=None).stream('q').append({{'n': 3}})", path])
-        print(other, len(stream), [int(dict(entry.fields)[b"n"]) for entry in stream.range()])
+            "import sys, raxlog; raxlog.open(sys.argv[1]).stream('q').append({{'n': 3}})", path])
+        print(other, len(stream), [int(dict(entry.fields)["n"]) for entry in stream.range()])
         store.close()
     """)
     assert said == [
@@ -251,7 +251,7 @@ def test_an_unseen_child_may_open_another_store(path: Path) -> None:
         store, stream, group = opened()
         pid = fork()
         if pid == 0:
-            with raxlog.open(path + ".own", encoding=None) as own:
+            with raxlog.open(path + ".own") as own:
                 own.stream("q").append({"n": 0})
                 print(len(own.stream("q")))
                 tried("the parent's:", lambda: len(stream))
@@ -273,10 +273,10 @@ def test_a_program_that_has_opened_no_store_may_be_forked_by_c_and_open_one(path
         for n in range(2):
             pid = fork()
             if pid == 0:
-                raxlog.open(path, encoding=None).stream("q").append({"n": n})
+                raxlog.open(path).stream("q").append({"n": n})
                 sys.exit(0)
             ended(pid)
-        print(len(raxlog.open(path, encoding=None).stream("q")))
+        print(len(raxlog.open(path).stream("q")))
     """)
     assert said == ["2"]
 
@@ -310,12 +310,12 @@ def test_a_child_with_the_parents_number_in_a_namespace_of_its_own_is_noticed(pa
         store.close()
     """)
     assert said == ["names the fork 3"]
-    assert raxlog.open(path, readonly=True, encoding=None).last_end.how in ("clean", "killed")
+    assert raxlog.open(path, readonly=True).last_end.how in ("clean", "killed")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux") or os.geteuid() != 0, reason="PID namespaces need root")
 def test_two_processes_of_one_number_in_two_namespaces_are_told_why_the_second_cannot_open(path: Path) -> None:
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
     said = run(path, """
         libc = ctypes.PyDLL(None, use_errno=True)
         opened, release = os.pipe(), os.pipe()
@@ -333,14 +333,14 @@ def test_two_processes_of_one_number_in_two_namespaces_are_told_why_the_second_c
             os.wait()
             os._exit(0)
         def hold():
-            with raxlog.open(path, encoding=None) as store:
+            with raxlog.open(path) as store:
                 os.write(opened[1], b"!")
                 os.read(release[0], 1)
                 store.stream("q").append({"n": 0})
         def come():
             for readonly in (False, True):
                 try:
-                    raxlog.open(path, readonly=readonly, encoding=None)
+                    raxlog.open(path, readonly=readonly)
                 except raxlog.StoreError as error:
                     print("PID namespace" in str(error), flush=True)
         first = alone(hold)

@@ -30,7 +30,7 @@ def read_only_medium(path: Path) -> Iterator[Path]:
     ).returncode:
         pytest.skip("mounting takes root")
     try:
-        with raxlog.open(medium / "s.rax", encoding=None) as store:
+        with raxlog.open(medium / "s.rax") as store:
             store.stream("s").append({"n": 1})
         subprocess.run([mount, "-o", "remount,ro", str(medium)], check=True)
         yield medium / "s.rax"
@@ -40,13 +40,13 @@ def read_only_medium(path: Path) -> Iterator[Path]:
 
 def test_a_store_on_a_read_only_medium_opens_without_lock_and_makes_no_file(read_only_medium: Path) -> None:
     before = everything_in(read_only_medium)
-    with raxlog.open(read_only_medium, readonly=True, encoding=None) as store:
+    with raxlog.open(read_only_medium, readonly=True) as store:
         assert numbers(store) == [1]
     assert everything_in(read_only_medium) == before
     with pytest.raises(raxlog.ReadOnlyStore, match="readonly=True"):
-        raxlog.open(read_only_medium, encoding=None)
+        raxlog.open(read_only_medium)
     with pytest.raises(raxlog.ReadOnlyStore):
-        raxlog.open(read_only_medium.with_name("new.rax"), encoding=None)
+        raxlog.open(read_only_medium.with_name("new.rax"))
 
 
 def _as_nobody(work: Callable[[Callable[[Any], None]], None]) -> Child:
@@ -63,7 +63,7 @@ def _as_nobody(work: Callable[[Callable[[Any], None]], None]) -> Child:
 def public_path(public_folder: Path) -> Path:
     """A store in a folder that other users can reach."""
     path = public_folder / "store.rax"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 1})
     return path
 
@@ -72,11 +72,11 @@ def test_a_user_without_write_permission_reads_what_rests_and_writes_nothing(pub
     before = everything_in(public_path)
 
     def use(say: Callable[[Any], None]) -> None:
-        with raxlog.open(public_path, readonly=True, encoding=None) as store:
+        with raxlog.open(public_path, readonly=True) as store:
             say(numbers(store))
         for path in (public_path, public_path.parent / "new.rax"):
             with pytest.raises(raxlog.ReadOnlyStore):
-                raxlog.open(path, encoding=None)
+                raxlog.open(path)
 
     with _as_nobody(use) as child:
         assert child.finish() == [[1]]
@@ -89,7 +89,7 @@ def test_a_user_without_write_permission_reads_what_a_killed_process_has_left_in
 ) -> None:
     """And an error, if its last record is damaged."""
     def commit(say: Callable[[Any], None]) -> None:
-        store = raxlog.open(public_path, encoding=None)
+        store = raxlog.open(public_path)
         for n in range(2, 20):
             store.stream("s").append({"n": n})
         os.kill(os.getpid(), signal.SIGKILL)
@@ -107,7 +107,7 @@ def test_a_user_without_write_permission_reads_what_a_killed_process_has_left_in
 
     def use(say: Callable[[Any], None]) -> None:
         try:
-            with raxlog.open(public_path, readonly=True, encoding=None) as store:
+            with raxlog.open(public_path, readonly=True) as store:
                 say(numbers(store))
         except raxlog.CorruptionError as error:
             say(str(error))
@@ -120,9 +120,9 @@ def test_a_user_without_write_permission_reads_what_a_killed_process_has_left_in
 def test_a_user_who_cannot_register_as_reader_is_refused_beside_a_writer(public_path: Path) -> None:
     def use(say: Callable[[Any], None]) -> None:
         with pytest.raises(raxlog.ReadOnlyStore, match=f"process {os.getppid()}"):
-            raxlog.open(public_path, readonly=True, encoding=None)
+            raxlog.open(public_path, readonly=True)
 
-    with raxlog.open(public_path, encoding=None), _as_nobody(use) as child:
+    with raxlog.open(public_path), _as_nobody(use) as child:
         child.finish()
 
 
@@ -131,7 +131,7 @@ def test_a_data_file_that_may_not_be_read_is_told_as_that_and_not_as_one_that_ma
     def use(say: Callable[[Any], None]) -> None:
         for readonly in (True, False):
             with pytest.raises(raxlog.StoreError) as caught:
-                raxlog.open(public_path, readonly=readonly, encoding=None)
+                raxlog.open(public_path, readonly=readonly)
             say((type(caught.value).__name__, str(caught.value)))
 
     for data in public_path.rglob("data.mdb"):
@@ -150,7 +150,7 @@ def test_a_folder_that_may_not_be_searched_is_a_plain_error(public_path: Path) -
     def use(say: Callable[[Any], None]) -> None:
         for readonly in (True, False):
             with pytest.raises(raxlog.StoreError):
-                raxlog.open(public_path, readonly=readonly, encoding=None)
+                raxlog.open(public_path, readonly=readonly)
 
     public_path.chmod(0o700)
     with _as_nobody(use) as child:

@@ -29,7 +29,7 @@ Say = Callable[[Any], None]
 def path(tmp_path: Path) -> Path:
     """A store with two streams, of several nodes each, and a group; closed."""
     place = tmp_path / "s.rax"
-    with raxlog.open(place, encoding=None) as store:
+    with raxlog.open(place) as store:
         for name in ("orders", "mail"):
             ids = [f"{n + 1}-0" for n in range(100)]
             store.stream(name).extend([{"n": n, "x": "y" * 300} for n in range(100)], ids)
@@ -41,7 +41,7 @@ def opened_and(path: Path, end: Callable[[], Any], **options: Any) -> int:
     """A process that opens the store, appends, and comes to its end in this way; its number."""
 
     def work(say: Say) -> None:
-        store = raxlog.open(path, **options, encoding=None)
+        store = raxlog.open(path, **options)
         store.stream("mail").append({"by": os.getpid()})
         say(1)
         end()
@@ -87,18 +87,18 @@ def is_node_of(number: int) -> Callable[[bytes], bool]:
 
 def test_a_store_that_was_closed_says_so(path: Path) -> None:
     for _ in range(3):
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             assert store.last_end == ("clean", (), ())
 
 
 def test_a_killed_process_is_told_of_once_and_its_entries_are_there(path: Path) -> None:
     pid = opened_and(path, die)
-    with raxlog.open(path, readonly=True, encoding=None) as store:
+    with raxlog.open(path, readonly=True) as store:
         assert store.last_end == ("killed", (pid,), ()), "who only reads may look, and changes nothing"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert store.last_end == ("killed", (pid,), ())
         assert len(store.stream("mail")) == 101
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert store.last_end.how == "clean"
 
 
@@ -117,27 +117,27 @@ def test_a_killed_process_is_one_where_the_system_does_not_say_which_start_of_th
     with monkeypatch.context() as patched:
         earlier = time.time_ns()
         patched.setattr(clocks, "boot_ns", lambda: (time.time_ns() - earlier) + 1_000_000_000)
-        with raxlog.open(path, readonly=True, encoding=None) as store:
+        with raxlog.open(path, readonly=True) as store:
             assert store.last_end.how == "power cut", "the machine has started a second ago"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert store.last_end == ("killed", (pid,), ())
 
 
 def test_the_death_of_one_of_several_is_noticed_beside_the_living(path: Path) -> None:
     def stay(say: Say) -> None:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             say(store.last_end.how)
             signal.pause()
 
     with Child(stay) as first, Child(stay) as second:
         assert [first.heard(), second.heard()] == ["clean", "clean"]
         first.kill()
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             assert store.last_end == ("killed", (first.pid,), ())
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             assert store.last_end.how == "clean", "the living have not ended"
         second.kill()
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             assert store.last_end == ("killed", (second.pid,), ())
     assert (path / presence.OPEN).stat().st_size <= 3 * 64, "slots are used again"
 
@@ -148,7 +148,7 @@ def test_a_close_in_the_middle_of_an_opening_is_no_kill(path: Path, monkeypatch:
     is_free, closed = ofd_lock.is_free, []
 
     def work(say: Say) -> None:
-        with raxlog.open(path, encoding=None):
+        with raxlog.open(path):
             say("open")
             os.read(asked, 1)
         say("closed")
@@ -162,7 +162,7 @@ def test_a_close_in_the_middle_of_an_opening_is_no_kill(path: Path, monkeypatch:
     with Child(work) as child:
         assert child.heard() == "open"
         monkeypatch.setattr(ofd_lock, "is_free", close_before)
-        with raxlog.open(path, readonly=True, encoding=None) as store:
+        with raxlog.open(path, readonly=True) as store:
             assert closed == ["closed"]
             assert store.last_end.how == "clean"
     os.close(asked)
@@ -176,7 +176,7 @@ def test_a_hundred_kills_leave_one_slot(path: Path) -> None:
 
 
 def test_a_forked_child_that_ends_leaves_its_parents_slot_alone(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
 
         def work(say: Say) -> None:
             store.stream("mail").append({"by": "child"})
@@ -184,19 +184,19 @@ def test_a_forked_child_that_ends_leaves_its_parents_slot_alone(path: Path) -> N
 
         with Child(work) as child:
             child.finish()
-        with Child(lambda say: say(raxlog.open(path, encoding=None).last_end.how)) as other:
+        with Child(lambda say: say(raxlog.open(path).last_end.how)) as other:
             assert other.finish() == ["clean"]  # the parent has it open, and is alive
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert store.last_end == ("killed", (other.pid,), ()), "it never called close()"
 
 
 def test_the_end_of_the_machine_is_told_from_a_kill_and_the_newest_records_are_looked_at(path: Path) -> None:
     pid = opened_and(path, die)
     restart_the_machine(path)
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert store.last_end == ("power cut", (pid,), ())
         assert len(store.stream("mail")) == 101
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert store.last_end.how == "clean"
 
 
@@ -207,7 +207,7 @@ def test_after_a_power_cut_a_damaged_newest_record_is_named_and_the_store_opens(
     (path / presence.OPEN).write_bytes(left)
     restart_the_machine(path)
     damage(path, is_node_of(2))
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert store.last_end.how == "power cut"
         assert len(store.last_end.problems) == 1
         assert "mail" in store.last_end.problems[0]
@@ -218,16 +218,16 @@ def test_after_a_power_cut_a_damaged_newest_record_is_named_and_the_store_opens(
 @pytest.mark.parametrize("content", [b"\x01" * 64, b"\xff" * 200, b"x", bytes(7)])
 def test_a_damaged_file_of_slots_costs_no_more_than_a_look(path: Path, content: bytes) -> None:
     (path / presence.OPEN).write_bytes(content)
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert store.last_end.how == ("power cut" if len(content) >= 64 else "clean")
         assert store.last_end.problems == ()
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert store.last_end.how == "clean"
 
 
 def test_relaxed_durability_loses_nothing_by_a_kill(path: Path) -> None:
     def work(say: Say) -> None:
-        with raxlog.open(path, durability="relaxed", encoding=None) as store:
+        with raxlog.open(path, durability="relaxed") as store:
             while True:
                 say(str(store.stream("mail").append({"x": 1})))
 
@@ -238,7 +238,7 @@ def test_relaxed_durability_loses_nothing_by_a_kill(path: Path) -> None:
             child.send(signal.SIGKILL)
             said = child.all_heard()
             child.wait()
-        with raxlog.open(path, durability="relaxed", encoding=None) as store:
+        with raxlog.open(path, durability="relaxed") as store:
             assert store.last_end.how == "killed"
             last = store.stream("mail").info().last_generated_id
             assert not said or last >= raxlog.StreamID(said[-1])
@@ -257,7 +257,7 @@ def test_a_damaged_node_is_named_and_everything_else_can_be_read_and_written(pat
 
     key = damage(path, pick)
     node = "{}-{}".format(*records.node_id(key))
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         orders, mail = store.stream("orders"), store.stream("mail")
         with pytest.raises(raxlog.CorruptionError) as told:
             list(orders.range())
@@ -272,22 +272,22 @@ def test_a_damaged_node_is_named_and_everything_else_can_be_read_and_written(pat
         group = orders.group("billing")
         assert len(group.pending_entries(count=100)) == 10
         assert group.ack("1-0", "2-0") == 2
-        assert [e.fields[b"n"] for e in group.read("w", 3, ids="0")] == [b"2", b"3", b"4"]
+        assert [e.fields["n"] for e in group.read("w", 3, ids="0")] == ["2", "3", "4"]
         orders.append({"more": 1})
         mail.append({"more": 1})
         assert len(orders) == 101
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert store.stream("orders").get("100-0") is not None
 
 
 def test_a_damaged_header_closes_its_stream_and_no_other(path: Path) -> None:
     damage(path, lambda key: key == layout.header_key(1))
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         with pytest.raises(raxlog.CorruptionError):
             len(store.stream("orders"))
         with pytest.raises(raxlog.CorruptionError):
             store.stream("orders").append({"x": 1})
-        assert store.streams() == [b"mail", b"orders"]
+        assert store.streams() == ["mail", "orders"]
         assert len(store.stream("mail")) == 100
         store.stream("mail").append({"x": 1})
         store.stream("new").append({"x": 1})

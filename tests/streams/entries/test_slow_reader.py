@@ -69,7 +69,7 @@ def with_an_open_transaction(store: raxlog.Store) -> Iterator[Any]:
 
 def growth(path: Path, reader: Reader, seconds: float) -> tuple[float, int]:
     """By what the file has grown under that reader, and how many commits there were meanwhile."""
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         store.stream("s").create_group("slow", "0", create_stream=True)
         for round_no in range(WARM_UP):
             write(store, round_no * 100)

@@ -11,7 +11,7 @@ import raxlog
 
 
 def numbers(store: raxlog.Store, name: str = "s") -> list[int]:
-    return [int(entry.fields[b"n"]) for entry in store.stream(name).range()]
+    return [int(entry.fields["n"]) for entry in store.stream(name).range()]
 
 
 def map_size(store: raxlog.Store) -> int:
