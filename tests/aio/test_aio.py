@@ -51,7 +51,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Program], None]:
 
 @asynccontextmanager
 async def group_of(path: Path, **options: Any) -> AsyncIterator[tuple[AsyncStore, AsyncStream, AsyncGroup]]:
-    async with raxlog.aio.open(path, **{"encoding": None, **options}) as store:
+    async with raxlog.aio.open(path, **options) as store:
         stream = store.stream("jobs")
         yield store, stream, await stream.create_group("g", "0", create_stream=True)
 
@@ -100,7 +100,7 @@ def test_what_tasks_write_is_read_by_the_plain_store_and_the_other_way_round(
     run: Callable[[Program], None], path: Path
 ) -> None:
     async def program() -> None:
-        async with group_of(path, encoding="utf-8") as (store, stream, group):
+        async with group_of(path) as (store, stream, group):
             plain = store.plain.stream("jobs")
             first = await stream.append({"n": 1})
             ids = await stream.extend(({"n": n} for n in (2, 3)), maxlen=10)
@@ -156,14 +156,14 @@ def test_an_error_is_its_own_call_s_and_its_neighbours_commit(run: Callable[[Pro
             kinds = [type(outcome).__name__ for outcome in outcomes]
             assert kinds == ["StreamID", "InvalidFields", "IDTooSmall", "IDTooSmall", "TypeError", "NoStream",
                              "NotOwner", "IDTooSmall", "KeyError", "StreamID"]
-            assert [entry.fields[b"n"] async for entry in stream] == [b"1", b"7"]
+            assert [entry.fields["n"] async for entry in stream] == ["1", "7"]
 
     run(program)
 
 
 def test_calls_of_one_turn_of_the_loop_are_one_commit(run: Callable[[Program], None], path: Path) -> None:
     async def program() -> None:
-        async with raxlog.aio.open(path, encoding=None) as store:
+        async with raxlog.aio.open(path) as store:
             stream = store.stream("jobs")
             await stream.append({"n": 0})
             before = commits_of(store.plain)
@@ -176,7 +176,7 @@ def test_calls_of_one_turn_of_the_loop_are_one_commit(run: Callable[[Program], N
 
 def test_a_transaction_runs_whole_in_the_thread_that_writes(run: Callable[[Program], None], path: Path) -> None:
     async def program() -> None:
-        async with raxlog.aio.open(path, encoding=None) as store:
+        async with raxlog.aio.open(path) as store:
             def move(tx: raxlog.Transaction) -> raxlog.StreamID:
                 assert threading.current_thread() is not threading.main_thread()
                 tx.state["at"] = b"1"
@@ -278,7 +278,7 @@ def test_a_wait_ends_at_its_deadline_and_when_a_pending_entry_falls_due(
 def test_a_follower_goes_on_where_a_cancelled_task_left_it(run: Callable[[Program], None], path: Path) -> None:
     async def program() -> None:
         chance = random.Random(SEED)
-        async with raxlog.aio.open(path, encoding=None) as store:
+        async with raxlog.aio.open(path) as store:
             stream = store.stream("jobs")
             follower = stream.follow("0")
             got: list[raxlog.StreamID] = []
@@ -311,7 +311,7 @@ def test_an_append_of_a_cancelled_task_is_whole_or_absent_and_idempotent_id_tell
 
     async def program() -> None:
         chance = random.Random(SEED)
-        async with raxlog.aio.open(path, encoding=None) as store:
+        async with raxlog.aio.open(path) as store:
             stream = store.stream("jobs")
             begin = await stream.append({"n": "first"})
             await stream.configure(idempotence_cap=many)
@@ -330,7 +330,7 @@ def test_an_append_of_a_cancelled_task_is_whole_or_absent_and_idempotent_id_tell
                     tasks[-chance.randint(1, min(n + 1, 100))].cancel()
             await asyncio.wait(tasks)
             done = {n: task.result() for n, task in enumerate(tasks) if not task.cancelled()}
-            there = {int(entry.fields[b"n"]): entry.id async for entry in stream.range(f"({begin}")}
+            there = {int(entry.fields["n"]): entry.id async for entry in stream.range(f"({begin}")}
             cancelled = set(range(many)) - set(done)
             assert len(cancelled) > many // 10, f"seed {SEED}"
             assert {n: there.get(n) for n in done} == done, f"seed {SEED}"
@@ -424,7 +424,7 @@ def test_closing_wakes_those_that_wait_completes_what_is_under_way_and_refuses_t
 def test_closing_is_bounded_and_tells_what_it_cannot_end(path: Path) -> None:
     async def program() -> None:
         go_on = threading.Event()
-        store = await raxlog.aio.open(path, encoding=None)
+        store = await raxlog.aio.open(path)
         hangs = asyncio.create_task(store.transact(lambda tx: go_on.wait(60)))
         queued = asyncio.create_task(store.stream("jobs").append({"n": 1}))
         await asyncio.sleep(0.05)
@@ -445,7 +445,7 @@ def test_a_loop_that_is_closed_with_calls_under_way_leaves_no_thread(path: Path)
         loop = asyncio.new_event_loop()
 
         async def program(waits: bool = waits) -> tuple[AsyncStore, list[asyncio.Task[Any]]]:
-            store = await raxlog.aio.open(path, encoding=None)
+            store = await raxlog.aio.open(path)
             stream = store.stream("jobs")
             group = await stream.create_group("g", "$", create_stream=True, exist_ok=True)
             if waits:
@@ -472,7 +472,7 @@ def test_a_program_that_never_closes_its_store_ends(path: Path) -> None:
     program = (
         "import asyncio, sys, raxlog.aio\n"
         "async def main():\n"
-        "    store = await raxlog.aio.open(sys.argv[1], encoding=None)\n"
+        "    store = await raxlog.aio.open(sys.argv[1])\n"
         "    asyncio.create_task(store.stream('jobs').create_group('g', create_stream=True))\n"
         "    print(await store.stream('jobs').append({'n': 1}))\n"
         "    return store\n"
@@ -481,13 +481,13 @@ def test_a_program_that_never_closes_its_store_ends(path: Path) -> None:
     child = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, timeout=30, text=True,
                            check=False)
     assert (child.returncode, child.stderr) == (0, "")
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert len(store.stream("jobs")) == 1
 
 
 def test_another_loop_or_thread_is_refused(path: Path) -> None:
     async def opened() -> AsyncStore:
-        return await raxlog.aio.open(path, encoding=None)
+        return await raxlog.aio.open(path)
 
     async def append(store: AsyncStore) -> None:
         await store.stream("jobs").append({"n": 1})
@@ -506,7 +506,7 @@ def test_an_open_that_is_cancelled_or_refused_leaves_nothing(run: Callable[[Prog
     async def program() -> None:
         for wait in (0.0, 0.0002, 0.001, 0.003):
             async def opens() -> None:
-                async with raxlog.aio.open(path, encoding=None):
+                async with raxlog.aio.open(path):
                     await asyncio.sleep(60)
 
             task = asyncio.create_task(opens())
@@ -514,8 +514,8 @@ def test_an_open_that_is_cancelled_or_refused_leaves_nothing(run: Callable[[Prog
             task.cancel()
             await asyncio.wait([task])
         with pytest.raises(raxlog.NotAStore):
-            await raxlog.aio.open(path / "none", create=False, encoding=None)
-        forgotten = raxlog.aio.open(path, encoding=None)
+            await raxlog.aio.open(path / "none", create=False)
+        forgotten = raxlog.aio.open(path)
         assert "not open" in repr(forgotten)
         for call in (lambda: forgotten.stream("jobs"), lambda: forgotten.path, lambda: forgotten.state):
             with pytest.raises(raxlog.StoreClosed, match="await"):

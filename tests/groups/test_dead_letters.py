@@ -39,21 +39,21 @@ def given_up(store: raxlog.Store, stream: str, group: str, *numbers: int) -> rax
 
 
 def numbers(letters: Any) -> list[int]:
-    return [int(letter.entry.fields[b"n"]) for letter in letters]
+    return [int(letter.entry.fields["n"]) for letter in letters]
 
 
 def test_two_groups_whose_letters_have_one_stream_see_and_move_only_their_own(store: raxlog.Store) -> None:
     one, two = given_up(store, "a", "b.c", 1, 2), given_up(store, "a.b", "c", 3, 4, 5)
-    assert one.dead_letters.name == two.dead_letters.name == b"a.b.c.dead"
+    assert one.dead_letters.name == two.dead_letters.name == "a.b.c.dead"
     assert (numbers(one.dead_letters), numbers(two.dead_letters)) == ([1, 2], [3, 4, 5])
     assert (len(one.dead_letters), len(two.dead_letters)) == (2, 3)
     mine, other = next(iter(one.dead_letters)), next(iter(two.dead_letters))
     assert one.dead_letters.get(mine.id) == mine
     assert one.dead_letters.get(other.id) is None
     assert one.dead_letters.replay(other.id) == one.dead_letters.purge(other.id) == 0
-    assert two.dead_letters.purge(where=lambda letter: letter.entry.fields[b"n"] in (b"1", b"3")) == 1
+    assert two.dead_letters.purge(where=lambda letter: letter.entry.fields["n"] in ("1", "3")) == 1
     assert one.dead_letters.replay() == 2
-    assert [entry.fields[b"n"] for entry in store.stream("a")] == [b"1", b"2"] * 2
+    assert [entry.fields["n"] for entry in store.stream("a")] == ["1", "2"] * 2
     assert len(store.stream("a.b")) == 3
     assert one.dead_letters.purge() == 0
     assert numbers(two.dead_letters) == [4, 5]
@@ -79,7 +79,7 @@ def test_the_commands_and_the_status_show_each_group_its_own_letters(store: raxl
     given_up(store, "a", "b.c", 1, 2)
     given_up(store, "a.b", "c", 3)
     found = {(one.name, group.name): group.dead_letters for one in store.status().streams for group in one.groups}
-    assert found == {(b"a", b"b.c"): 2, (b"a.b", b"c"): 1}
+    assert found == {("a", "b.c"): 2, ("a.b", "c"): 1}
     path = str(store.path)
     store.close()
     for arguments, many in (("a b.c", 2), ("a.b c", 1)):
@@ -116,7 +116,7 @@ def test_counts_stay_right_while_letters_come_and_go(store: raxlog.Store) -> Non
         shown = {(one.name, each.name): each.dead_letters for one in store.status().streams for each in one.groups}
         for (stream, name), group in groups.items():
             many = len(list(group.dead_letters))
-            assert len(group.dead_letters) == shown[stream.encode(), name.encode()] == many
+            assert len(group.dead_letters) == shown[stream, name] == many
 
 
 def test_a_malformed_letter_is_shown_as_such_and_can_be_purged_and_not_replayed(
@@ -134,7 +134,7 @@ def test_a_malformed_letter_is_shown_as_such_and_can_be_purged_and_not_replayed(
         assert group.dead_letters.get(letter.id) == letter
     assert group.dead_letters.replay(ids[0]) == 0
     assert group.dead_letters.replay() == 1
-    assert Counter(entry.fields[b"n"] for entry in store.stream("jobs")) == {b"1": 2}
+    assert Counter(entry.fields["n"] for entry in store.stream("jobs")) == {"1": 2}
     assert group.dead_letters.purge(ids[0]) == 1
     store.close()
     path = str(store.path)

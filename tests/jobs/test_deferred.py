@@ -32,7 +32,7 @@ DEFER = """
 import sys, time
 from datetime import UTC, datetime
 import raxlog
-with raxlog.open(sys.argv[1], encoding=None) as store:
+with raxlog.open(sys.argv[1]) as store:
     for n in range(int(sys.argv[2])):
         due = time.time_ns() // 1_000_000 + 150
         store.stream("jobs").defer({"due": due}, at=datetime.fromtimestamp(due / 1000, UTC))
@@ -46,7 +46,7 @@ def now():
 
 
 def numbers(entries):
-    return [int(entry.fields[b"n"]) for entry in entries]
+    return [int(entry.fields["n"]) for entry in entries]
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_reader_that_waits_in_another_process_has_an_entry_within_50_ms_of_its
                 entries = store.read({"jobs": after}, timeout=20).get("jobs", [])
             else:
                 entries = [next(follower)]
-            late += [now() - int(entry.fields[b"due"]) for entry in entries]
+            late += [now() - int(entry.fields["due"]) for entry in entries]
         sleeper = max(map(int, other.communicate()[0].split()))
     assert other.returncode == 0
     assert min(late) >= 0
@@ -114,7 +114,7 @@ def test_a_worker_runs_an_entry_at_its_time(jobs):
     ran = []
 
     def handler(entry):
-        ran.append(now() - int(entry.fields[b"due"]))
+        ran.append(now() - int(entry.fields["due"]))
         worker.stop()
 
     worker = jobs.create_group("workers", "$", create_stream=True).worker(handler)
@@ -189,9 +189,9 @@ def test_the_list_goes_in_order_of_time_and_follows_what_changes(jobs):
     for one in made[10:]:
         one.cancel()
     assert len(list(jobs.deferred())) == 10
-    jobs.defer({"big": b"x" * 3_000_000}, delay=HOUR)
+    jobs.defer({"big": "x" * 3_000_000}, delay=HOUR)
     assert len(list(jobs.deferred())) == 11
-    assert list(jobs.deferred())[-1].fields == {b"big": b"x" * 3_000_000}
+    assert list(jobs.deferred())[-1].fields == {"big": "x" * 3_000_000}
 
 
 def test_a_transaction_keeps_or_undoes_all_of_it(store, jobs):
@@ -247,7 +247,7 @@ def test_a_schema_that_came_later_holds_up_nothing(jobs):
     jobs.configure(schema={"n": "int"}, schema_checked=True)
     time.sleep(0.02)
     jobs.append({"n": 1})
-    assert [entry.fields[b"n"] for entry in jobs] == [b"1", b"x"]
+    assert [entry.fields["n"] for entry in jobs] == ["1", "x"]
     assert jobs.info().schema_checked
     with pytest.raises(raxlog.MalformedValue):
         jobs.append({"n": "y"})
@@ -271,7 +271,7 @@ def test_a_store_open_for_reading_releases_nothing_and_its_readers_still_end(sto
     jobs.defer({"n": 1}, delay=0.01)
     store.close()
     time.sleep(0.02)
-    with raxlog.open(store.path, readonly=True, encoding=None) as reading:
+    with raxlog.open(store.path, readonly=True) as reading:
         assert list(reading.stream("jobs").follow("0", timeout=0.05)) == []
         assert reading.read({"jobs": "0"}, timeout=0.05) == {}
         assert len(list(reading.stream("jobs").deferred())) == 1
@@ -302,7 +302,7 @@ def test_a_reader_goes_on_while_another_writer_holds_the_store(store, jobs):
 
 
 def test_with_buffered_appends_readers_release_and_every_id_stays_final(tmp_path):
-    with raxlog.open(tmp_path / "b.rax", durability="buffered", encoding=None) as store:
+    with raxlog.open(tmp_path / "b.rax", durability="buffered") as store:
         jobs = store.stream("jobs")
         made = []
         for n in range(60):
@@ -314,8 +314,8 @@ def test_with_buffered_appends_readers_release_and_every_id_stays_final(tmp_path
         store.flush()
         time.sleep(0.01)
         store.read({"jobs": "$"})
-        assert [entry.id for entry in jobs if entry.fields[b"n"] != b"-1"] == made
-        assert sum(entry.fields[b"n"] == b"-1" for entry in jobs) == 60
+        assert [entry.id for entry in jobs if entry.fields["n"] != "-1"] == made
+        assert sum(entry.fields["n"] == "-1" for entry in jobs) == 60
 
 
 # -- damage, copies ------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_with_buffered_appends_readers_release_and_every_id_stays_final(tmp_path
 @pytest.fixture
 def closed(tmp_path):
     """A store with five entries deferred, the first two due."""
-    with raxlog.open(tmp_path / "closed.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "closed.rax") as store:
         jobs = store.stream("jobs")
         jobs.append({"n": 9})
         for n in range(5):
@@ -357,7 +357,7 @@ def test_check_finds_all_that_is_wrong_with_deferred_entries(closed, tmp_path, k
 def test_a_damaged_record_is_never_read_as_an_entry_and_salvage_keeps_the_others(closed, tmp_path):
     (key, value), *_ = records_of(closed, 1, keys.DEFERRED)
     copy = changed_copy(closed, tmp_path / "bad.rax", {key: flipped(value, 12, 1)})
-    with raxlog.open(copy, encoding=None) as store:
+    with raxlog.open(copy) as store:
         with pytest.raises(raxlog.CorruptionError):
             list(store.stream("jobs").deferred())
         with pytest.raises(raxlog.CorruptionError):
@@ -367,21 +367,21 @@ def test_a_damaged_record_is_never_read_as_an_entry_and_salvage_keeps_the_others
     assert report.streams["jobs"]["deferred"] == 4
     assert list(map(str, report.lost)) == ["1 deferred entries, stream 'jobs'"]
     assert raxlog.check(tmp_path / "new.rax").problems == []
-    with raxlog.open(tmp_path / "new.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "new.rax") as store:
         assert len(list(store.stream("jobs").deferred())) == 4
         store.stream("jobs").append({"n": 8})
         assert len(store.stream("jobs")) == 3
 
 
 def test_a_snapshot_and_a_compaction_keep_them_and_deleting_the_stream_removes_them(closed, tmp_path):
-    with raxlog.open(closed, encoding=None) as store:
+    with raxlog.open(closed) as store:
         store.snapshot(tmp_path / "full")
         raxlog.restore(tmp_path / "full", tmp_path / "restored.rax")
         store.compact()
         store.stream("jobs").trim(maxlen=0)
         listed = [(one.token, one.fields) for one in store.stream("jobs").deferred()]
         assert len(listed) == 5
-        with raxlog.open(tmp_path / "restored.rax", encoding=None) as copy:
+        with raxlog.open(tmp_path / "restored.rax") as copy:
             assert [(one.token, one.fields) for one in copy.stream("jobs").deferred()] == listed
             assert copy.rename_stream("jobs", "other")
             assert copy.stream("other").cancel_deferred(listed[0][0])
@@ -410,7 +410,7 @@ def test_whatever_is_called_each_entry_is_deferred_in_the_stream_or_cancelled(tm
     path = tmp_path_factory.mktemp("any") / "store.rax"
     due: dict[int, int] = {}  # entry -> its time, while it is deferred
     released: list[int] = []
-    store = raxlog.open(path, durability="relaxed", encoding=None)
+    store = raxlog.open(path, durability="relaxed")
     store.stream("jobs").create_group("workers", "0", create_stream=True)
     for n, (call, how) in enumerate(calls):
         jobs, began = store.stream("jobs"), now()
@@ -419,7 +419,7 @@ def test_whatever_is_called_each_entry_is_deferred_in_the_stream_or_cancelled(tm
             jobs.defer({"n": n}, at=moment(due[n]))
         elif call == "cancel" and due:
             wanted = sorted(due)[how % len(due)]
-            (token,) = [one.token for one in jobs.deferred() if int(one.fields[b"n"]) == wanted]
+            (token,) = [one.token for one in jobs.deferred() if int(one.fields["n"]) == wanted]
             assert jobs.cancel_deferred(token)
             del due[wanted]
         elif call == "append":
@@ -434,7 +434,7 @@ def test_whatever_is_called_each_entry_is_deferred_in_the_stream_or_cancelled(tm
             time.sleep(how / 1000)
         elif call == "reopen":
             store.close()
-            store = raxlog.open(path, durability="relaxed", encoding=None)
+            store = raxlog.open(path, durability="relaxed")
         elif call == "undone":
             with suppress(KeyboardInterrupt), store.transaction() as tx:
                 tx.stream("jobs").defer({"n": n}, delay=max(how, 0))
@@ -482,12 +482,12 @@ READ = """
 import sys, time
 from datetime import UTC, datetime
 import raxlog
-with raxlog.open(sys.argv[1], encoding=None) as store:
+with raxlog.open(sys.argv[1]) as store:
     group = store.stream("jobs").group("workers")
     print("ready", flush=True)
     while True:
         for entry in group.read("w", timeout=30):
-            print(int(entry.fields[b"n"]), flush=True)
+            print(int(entry.fields["n"]), flush=True)
 """
 
 

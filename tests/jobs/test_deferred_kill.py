@@ -33,7 +33,7 @@ def work(path: Path, log: Path, seed: int, early: bool) -> None:
     def note(*what: object) -> None:
         os.write(out, ("\n" + " ".join(map(str, what)) + "\n").encode())
 
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         jobs = store.stream("jobs")
         group = jobs.group("workers")
         for n in range(1 << 30):
@@ -49,7 +49,7 @@ def work(path: Path, log: Path, seed: int, early: bool) -> None:
                 note("deferred", *names)
             elif act < 0.6:
                 for one in islice(jobs.deferred(), chance.randrange(5), 5):
-                    name = one.fields[b"name"].decode()
+                    name = one.fields["name"]
                     note("cancel", name)
                     note("cancelled" if one.cancel() else "late", name)
                     break
@@ -64,7 +64,7 @@ def storm(folder: Path, seed: int, seconds: float, early: bool = False) -> None:
     """Run three of them and kill one after the other; then compare the logs with the stream."""
     chance = random.Random(seed)
     path = folder / "store.rax"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("jobs").create_group("workers", "0", create_stream=True)
     logs: list[Path] = []
 
@@ -114,12 +114,12 @@ def compare(path: Path, logs: list[Path]) -> None:
             if what in ("cancel", "cancelled", "late"):
                 last = set(names) if what == "cancel" else set()
         unsure |= last
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         jobs = store.stream("jobs")
         time.sleep(0.31)
         while list(jobs.deferred()):
             jobs.append({"name": ""})
-        came = Counter(entry.fields[b"name"].decode() for entry in jobs)
+        came = Counter(entry.fields["name"] for entry in jobs)
         del came[""]
     figures = {"wanted": wanted, "came": came, "cancelled": cancelled, "unsure": unsure}
     print(f"{len(logs) - 3} kills,", {name: len(entries) for name, entries in figures.items()})

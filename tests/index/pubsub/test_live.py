@@ -22,10 +22,10 @@ LONG = os.environ.get("RAXLOG_LONG") == "1"
 
 def listen(path: Path, say: Any, subject: str, **options: Any) -> None:
     """In a child: subscribe, say so, then say every number heard."""
-    with raxlog.open(path, encoding=None) as store, store.subscribe(subject, **options) as live:
+    with raxlog.open(path) as store, store.subscribe(subject, **options) as live:
         say("ready")
         for message in live:
-            say(int(message.fields[b"n"]))
+            say(int(message.fields["n"]))
 
 
 def idle(say: Any) -> None:
@@ -40,7 +40,7 @@ def owners(store: raxlog.Store) -> list[int]:
 
 def test_a_message_reaches_the_subscribers_in_other_processes(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path, encoding=None) as store, Child(lambda say: listen(path, say, "a.*")) as one, \
+    with raxlog.open(path) as store, Child(lambda say: listen(path, say, "a.*")) as one, \
             Child(lambda say: listen(path, say, "a.>")) as two:
         assert (one.heard(), two.heard()) == ("ready", "ready")
         for n in range(50):
@@ -53,14 +53,14 @@ def test_the_subscriptions_of_a_killed_process_vanish_at_once(tmp_path: Path) ->
     path = tmp_path / "s.rax"
 
     def everything(say: Any) -> None:
-        with raxlog.open(path, encoding=None) as mine:
+        with raxlog.open(path) as mine:
             kept = [mine.subscribe("a.*"), mine.subscribe("a.b", queue="q"), mine.channels.subscribe("c", "d"),
                     mine.channels.psubscribe("c*"), mine.channels.ssubscribe("s")]
             say("ready")
             time.sleep(60)
             del kept
 
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         with Child(everything) as child:
             assert child.heard() == "ready"
             assert store.publish("a.b", {"n": 1}) == 2
@@ -81,27 +81,27 @@ def test_whoever_opens_the_store_next_removes_what_the_dead_left(tmp_path: Path)
     with Child(lambda say: listen(path, say, "a")) as child:
         assert child.heard() == "ready"
         child.kill()
-    with raxlog.open(path, readonly=True, encoding=None) as store:
+    with raxlog.open(path, readonly=True) as store:
         assert len(store.subjects) == 1
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert len(store.subjects) == 0
         assert owners(store) == []
 
 
 def test_a_queue_passes_over_members_that_died(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path, encoding=None) as store, store.subscribe("a", queue="q") as mine:
+    with raxlog.open(path) as store, store.subscribe("a", queue="q") as mine:
         with Child(lambda say: listen(path, say, "a", queue="q", weight=1000)) as child:
             assert child.heard() == "ready"
             child.kill()
         for n in range(20):
             assert store.publish("a", {"n": n}) == 1
-        assert [int(m.fields[b"n"]) for m in (mine.get(5) for _ in range(20)) if m is not None] == list(range(20))
+        assert [int(m.fields["n"]) for m in (mine.get(5) for _ in range(20)) if m is not None] == list(range(20))
 
 
 def test_members_in_three_processes_share_and_get_nothing_twice(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         children = [Child(lambda say: listen_relaxed(path, say)) for _ in range(3)]
         try:
             for child in children:
@@ -118,12 +118,12 @@ def test_members_in_three_processes_share_and_get_nothing_twice(tmp_path: Path) 
 
 
 def listen_relaxed(path: Path, say: Any) -> None:
-    with raxlog.open(path, durability="relaxed", encoding=None) as store, store.subscribe("work", queue="q") as work, \
+    with raxlog.open(path, durability="relaxed") as store, store.subscribe("work", queue="q") as work, \
             store.subscribe("stop") as stop:
         say("ready")
         stop.get(30)
         while (message := work.get(0.2)) is not None:
-            say(int(message.fields[b"n"]))
+            say(int(message.fields["n"]))
 
 
 def test_a_forked_child_owns_nothing_of_its_parent(store: raxlog.Store) -> None:
@@ -136,13 +136,13 @@ def test_a_forked_child_owns_nothing_of_its_parent(store: raxlog.Store) -> None:
             say(int(store.publish("a", {"n": 1})))
             with store.subscribe("a") as own:
                 say(int(store.publish("a", {"n": 2})))
-                say(int(own.get(5).fields[b"n"]))  # type: ignore[union-attr]
+                say(int(own.get(5).fields["n"]))  # type: ignore[union-attr]
             store.close()
 
         with Child(child) as process:
             assert process.finish() == [(True, True, None, None), 1, 2, 2]
         heard = [live.get(5) for _ in range(2)]
-        assert [int(m.fields[b"n"]) for m in heard if m is not None] == [1, 2]
+        assert [int(m.fields["n"]) for m in heard if m is not None] == [1, 2]
         assert store.channels.publish("c", "x") == 1
         assert client.get(5) is not None
 
@@ -160,7 +160,7 @@ def test_a_parents_subscriptions_die_with_it_though_a_child_lives_on(tmp_path: P
     path = tmp_path / "s.rax"
 
     def parent(say: Any) -> None:
-        store = raxlog.open(path, encoding=None)
+        store = raxlog.open(path)
         live = store.subscribe("a")
         grandchild = os.fork()
         if grandchild == 0:
@@ -169,7 +169,7 @@ def test_a_parents_subscriptions_die_with_it_though_a_child_lives_on(tmp_path: P
         say(grandchild)
         live.get()
 
-    with raxlog.open(path, encoding=None) as store, Child(parent) as child:
+    with raxlog.open(path) as store, Child(parent) as child:
         grandchild = child.heard()
         try:
             assert store.publish("a", {"n": 1}) == 1
@@ -181,7 +181,7 @@ def test_a_parents_subscriptions_die_with_it_though_a_child_lives_on(tmp_path: P
 
 def test_a_stopped_process_is_not_dead_and_hears_what_it_missed(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path, encoding=None) as store, Child(lambda say: listen(path, say, "a")) as child:
+    with raxlog.open(path) as store, Child(lambda say: listen(path, say, "a")) as child:
         assert child.heard() == "ready"
         child.send(signal.SIGSTOP)
         for n in range(10):
@@ -193,20 +193,20 @@ def test_a_stopped_process_is_not_dead_and_hears_what_it_missed(tmp_path: Path) 
 def test_a_store_closed_and_opened_again_hears_on(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
     for n in range(3):
-        with raxlog.open(path, encoding=None) as store, store.subscribe("a") as live:
+        with raxlog.open(path) as store, store.subscribe("a") as live:
             assert store.publish("a", {"n": n}) == 1
             assert live.get(5) is not None
 
 
 def test_two_handles_of_one_store_keep_their_own_subscriptions(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path, encoding=None) as one, one.subscribe("a") as kept:
-        with raxlog.open(path, encoding=None) as two:
+    with raxlog.open(path) as one, one.subscribe("a") as kept:
+        with raxlog.open(path) as two:
             lost = two.subscribe("a")
             assert one.publish("a", {"n": 1}) == 2
             assert lost.get(5) is not None
         assert one.publish("a", {"n": 2}) == 1
-        assert [int(m.fields[b"n"]) for m in (kept.get(5), kept.get(5)) if m is not None] == [1, 2]
+        assert [int(m.fields["n"]) for m in (kept.get(5), kept.get(5)) if m is not None] == [1, 2]
         assert lost.get(0) is None
 
 
@@ -218,16 +218,16 @@ def test_killed_publishers_and_listeners_leave_nothing_half_and_nothing_twice(tm
     rng = random.Random(seed)
 
     def publish(say: Any) -> None:
-        with raxlog.open(path, durability="relaxed", encoding=None) as mine:
+        with raxlog.open(path, durability="relaxed") as mine:
             while True:  # counted in the transaction: the next writer may store a publish that was cut short
                 with mine.transaction() as tx:
                     reached = tx.publish("a.b", {"n": len(tx.stream("s"))})
-                say(str(reached.ids[b"s"]))
+                say(str(reached.ids["s"]))
 
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         store.bind("a.*", "s")
         heard: list[int] = []
-        live = store.subscribe("a.b", callback=lambda message: heard.append(int(message.fields[b"n"])))
+        live = store.subscribe("a.b", callback=lambda message: heard.append(int(message.fields["n"])))
         acknowledged: list[str] = []
         for _ in range(60 if LONG else 6):
             with Child(publish) as child, Child(lambda say: listen_killed(path, say)) as listener:
@@ -238,7 +238,7 @@ def test_killed_publishers_and_listeners_leave_nothing_half_and_nothing_twice(tm
                 acknowledged += child.all_heard()
         stored = list(store.stream("s"))
         assert {str(entry.id) for entry in stored} >= set(acknowledged)
-        assert [int(entry.fields[b"n"]) for entry in stored] == list(range(len(stored)))
+        assert [int(entry.fields["n"]) for entry in stored] == list(range(len(stored)))
         deadline = time.monotonic() + 10
         while len(heard) < len(stored) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -249,7 +249,7 @@ def test_killed_publishers_and_listeners_leave_nothing_half_and_nothing_twice(tm
 
 
 def listen_killed(path: Path, say: Any) -> None:
-    with raxlog.open(path, durability="relaxed", encoding=None) as store, store.subscribe("a.*") as live:
+    with raxlog.open(path, durability="relaxed") as store, store.subscribe("a.*") as live:
         say("ready")
         for _ in live:
             continue
@@ -267,7 +267,7 @@ def test_subscribing_and_closing_from_many_threads_leaves_nothing(store: raxlog.
                     message, told = live.get(10), client.get(10)
                     assert message is not None
                     assert told is not None
-                    assert (int(message.fields[b"n"]), told.data) == (n, str(n).encode())
+                    assert (int(message.fields["n"]), told.data) == (n, str(n))
         except BaseException as error:
             errors.append(error)
 
@@ -288,13 +288,13 @@ def test_a_store_whose_lease_file_is_gone_still_opens(tmp_path: Path, opening: s
         child.heard()
         child.kill()
     (path / "live").unlink()
-    with raxlog.open(path, readonly=opening == "readonly", encoding=None) as store:
+    with raxlog.open(path, readonly=opening == "readonly") as store:
         assert len(store.subjects) == (opening == "readonly")
 
 
 def publish_once(path: Path) -> list[Any]:
     def publish(say: Any) -> None:
-        with raxlog.open(path, encoding=None) as mine:
+        with raxlog.open(path) as mine:
             say(int(mine.publish("a", {"n": 1})))
 
     with Child(publish) as child:
@@ -304,7 +304,7 @@ def publish_once(path: Path) -> list[Any]:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a copy drops the lease")
 def test_a_process_that_copies_the_folder_keeps_its_live_subscriptions(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path, encoding=None) as store, store.subscribe("a") as live:
+    with raxlog.open(path) as store, store.subscribe("a") as live:
         shutil.copytree(path, tmp_path / "copy")
         assert publish_once(path) == [1]
         assert live.get(5) is not None
@@ -312,7 +312,7 @@ def test_a_process_that_copies_the_folder_keeps_its_live_subscriptions(tmp_path:
 
 def test_a_process_whose_lease_was_deleted_is_told_and_may_subscribe_again(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path, encoding=None) as store, store.subscribe("a") as live:
+    with raxlog.open(path) as store, store.subscribe("a") as live:
         (path / "live").unlink()
         assert publish_once(path) == [0]
         with pytest.raises(raxlog.StoreError, match="Subscribe again"):
@@ -329,10 +329,10 @@ def test_a_live_message_has_the_ids_of_its_entries_and_a_stream_is_followed_from
         reached = [store.publish(f"orders.{zone}.new", {"n": n}) for n, zone in enumerate(["eu", "us", "eu"])]
         messages = [next(iter(live)) for _ in range(3)]
         assert [message.ids for message in messages] == [one.ids for one in reached]
-        assert [set(message.ids) for message in messages] == [{b"all", b"eu"}, {b"all"}, {b"all", b"eu"}]
-        behind = [entry.id for entry in store.stream("all").follow(messages[0].ids[b"all"], 0)]
-        assert behind == [message.ids[b"all"] for message in messages[1:]]
-        assert messages[1].id == messages[1].ids[b"all"]
+        assert [set(message.ids) for message in messages] == [{"all", "eu"}, {"all"}, {"all", "eu"}]
+        behind = [entry.id for entry in store.stream("all").follow(messages[0].ids["all"], 0)]
+        assert behind == [message.ids["all"] for message in messages[1:]]
+        assert messages[1].id == messages[1].ids["all"]
         with pytest.raises(raxlog.TransactionError):
             messages[1].ack()
         store.unbind(None, "all")

@@ -27,7 +27,7 @@ def commits(store: raxlog.Store, call: Callable[[], Any]) -> tuple[int, Any]:
 
 def numbers(live: LiveSubscription, count: int) -> list[int]:
     found = [live.get(10) for _ in range(count)]
-    return [int(message.fields[b"n"]) for message in found if message is not None]
+    return [int(message.fields["n"]) for message in found if message is not None]
 
 
 def test_many_are_subscribed_to_and_closed_in_one_commit_each(store: raxlog.Store) -> None:
@@ -49,8 +49,8 @@ def test_many_are_subscribed_to_and_closed_in_one_commit_each(store: raxlog.Stor
 
 
 def test_a_store_is_closed_with_all_of_them_in_one_commit(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as watching:
-        store = raxlog.open(tmp_path / "s.rax", encoding=None)
+    with raxlog.open(tmp_path / "s.rax") as watching:
+        store = raxlog.open(tmp_path / "s.rax")
         subscriptions = store.subscribe_many([f"a.{n}" for n in range(MANY)])
         singles = [store.subscribe("b") for _ in range(5)]
         made, _ = commits(watching, store.close)
@@ -60,8 +60,7 @@ def test_a_store_is_closed_with_all_of_them_in_one_commit(tmp_path: Path) -> Non
 
 
 def test_any_subscriptions_end_together_whoever_made_them(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "one.rax",
-                     encoding=None) as one, raxlog.open(tmp_path / "two.rax", encoding=None) as two:
+    with raxlog.open(tmp_path / "one.rax") as one, raxlog.open(tmp_path / "two.rax") as two:
         mixed = raxlog.LiveSubscriptions([of.subscribe("a") for of in (one, two, one, two, one)])
         mixed[0].close()
         kept = one.subscribe("a")
@@ -149,7 +148,7 @@ def test_what_one_does_to_a_message_the_others_do_not_see(store: raxlog.Store) -
     assert second is not None
     first.pairs.clear()
     first.fields.clear()
-    assert (second.fields, second.pairs) == ({b"n": b"1"}, [(b"n", b"1")])
+    assert (second.fields, second.pairs) == ({"n": "1"}, [("n", "1")])
 
 
 def test_callbacks_are_found_without_looking_through_those_that_wait(
@@ -163,7 +162,7 @@ def test_callbacks_are_found_without_looking_through_those_that_wait(
         return one is other
 
     def called(message: raxlog.Message) -> None:
-        counts[int(message.fields[b"n"])] += 1
+        counts[int(message.fields["n"])] += 1
         if counts[2] == MANY:
             done.set()
 

@@ -22,7 +22,7 @@ def numbers(subscription: Any, count: int, timeout: float = 5.0) -> list[int]:
     for _ in range(count):
         message = subscription.get(timeout)
         assert message is not None, f"{count} were to come, these came: {found}"
-        found.append(int(message.fields[b"n"]))
+        found.append(int(message.fields["n"]))
     return found
 
 
@@ -111,7 +111,7 @@ def test_a_callback_is_called_in_order_and_a_failing_one_goes_on(
     done = threading.Event()
 
     def take(message: live_subscription.Message) -> None:
-        n = int(message.fields[b"n"])
+        n = int(message.fields["n"])
         got.append(n)
         if n == 19:
             done.set()
@@ -134,7 +134,7 @@ def test_iterating_ends_when_somebody_closes_the_subscription(store: raxlog.Stor
 
     def take() -> None:
         for message in subscription:
-            got.append(int(message.fields[b"n"]))
+            got.append(int(message.fields["n"]))
 
     thread = threading.Thread(target=take)
     thread.start()
@@ -152,7 +152,7 @@ def test_a_task_iterates_without_holding_up_its_loop(store: raxlog.Store) -> Non
     async def take(subscription: Any) -> list[int]:
         found = []
         async for message in subscription:
-            found.append(int(message.fields[b"n"]))
+            found.append(int(message.fields["n"]))
             if subscription is not live:
                 message.ack()
             if len(found) == 3:
@@ -179,7 +179,7 @@ def test_a_task_that_is_cancelled_leaves_the_subscription_to_others(store: raxlo
         with pytest.raises(asyncio.CancelledError):
             await waiting
         store.publish("a", {"n": 5})
-        return int((await asyncio.wait_for(live.__anext__(), 5)).fields[b"n"])
+        return int((await asyncio.wait_for(live.__anext__(), 5)).fields["n"])
 
     with store.subscribe("a") as live:
         assert asyncio.run(main()) == 5
@@ -222,7 +222,7 @@ def test_a_transaction_is_heard_of_after_its_commit(store: raxlog.Store) -> None
 
 
 def test_a_store_that_is_closed_ends_its_subscriptions(tmp_path: Path) -> None:
-    store = raxlog.open(tmp_path / "s.rax", encoding=None)
+    store = raxlog.open(tmp_path / "s.rax")
     live, durable = store.subscribe("a"), store.subscribe_durable("a", durable="d")
     channel = store.channels.subscribe("a")
     ended: list[str] = []
@@ -239,7 +239,7 @@ def test_a_store_that_is_closed_ends_its_subscriptions(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(5)
     assert sorted(ended) == ["channel", "durable", "live"]
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as again:
+    with raxlog.open(tmp_path / "s.rax") as again:
         assert again.publish("a", {"n": 1}) == 1  # the durable one
         assert again.channels.channels() == []
         assert len(again.subjects) == 1
@@ -271,11 +271,11 @@ def test_who_falls_behind_the_ring_is_told_how_many_it_missed(tmp_path: Path, mo
     path = tmp_path / "s.rax"
 
     def publish(say: Any) -> None:
-        with raxlog.open(path, encoding=None) as mine, mine.transaction() as tx:
+        with raxlog.open(path) as mine, mine.transaction() as tx:
             for n in range(100):  # in one commit: nobody can look in between
                 tx.publish("a", {"n": n})
 
-    with raxlog.open(path, encoding=None) as store, store.subscribe("a") as live:
+    with raxlog.open(path) as store, store.subscribe("a") as live:
         with Child(publish) as child:
             child.finish()
         assert numbers(live, 20) == list(range(80, 100))
@@ -316,7 +316,7 @@ def test_one_after_the_other_each_gets_its_own_message_once(store: raxlog.Store)
 
 
 def test_nothing_is_closed_by_a_thread_inside_its_transaction(tmp_path: Path) -> None:
-    store = raxlog.open(tmp_path / "s.rax", encoding=None)
+    store = raxlog.open(tmp_path / "s.rax")
     live, client = store.subscribe("a"), store.channels.subscribe("c")
     with store.transaction() as tx:
         for close in (store.close, live.close, client.close):

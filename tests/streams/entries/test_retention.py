@@ -91,7 +91,7 @@ class RetentionBesideAModel(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.store = raxlog.open(self.folder / "s.rax", durability="relaxed", node_max_entries=NODE, encoding=None)
+        self.store = raxlog.open(self.folder / "s.rax", durability="relaxed", node_max_entries=NODE)
         self.stream = self.store.stream("s")
         self.stream.create_group("first", "$", create_stream=True)
         self.groups["first"] = Member((0, 0))
@@ -227,12 +227,12 @@ class RetentionBesideAModel(RuleBasedStateMachine):
         freed = self.store.maintain()
         self.look(complete=True, by_maintain=True)
         gone = before - len(self.entries)
-        assert freed == ({b"s": gone} if gone else {})
+        assert freed == ({"s": gone} if gone else {})
 
     @rule()
     def reopen(self) -> None:
         self.store.close()
-        self.store = raxlog.open(self.folder / "s.rax", durability="relaxed", encoding=None)
+        self.store = raxlog.open(self.folder / "s.rax", durability="relaxed")
         self.stream = self.store.stream("s")
 
     @invariant()
@@ -283,7 +283,7 @@ def test_acked_without_groups_keeps_everything(store: raxlog.Store) -> None:
     assert store.maintain() == {}
     group = stream.create_group("g", "0")
     group.read("w", noack=True)
-    assert store.maintain() == {b"s": 30}
+    assert store.maintain() == {"s": 30}
     assert len(stream) == 0
     stream.append({"n": 1})
     assert len(group.read("w")) == 1
@@ -295,10 +295,10 @@ def test_acked_keeps_what_one_group_has_pending_or_has_not_been_given(store: rax
     fast.read("w", noack=True)
     got = slow.read("w", count=20)
     slow.ack(*[entry.id for entry in got if entry.id.ms != 8])
-    assert store.maintain() == {b"s": 6}
+    assert store.maintain() == {"s": 6}
     assert ids_of(stream)[:2] == [7, 8]
     slow.ack("8-0")
-    assert store.maintain() == {b"s": 12}
+    assert store.maintain() == {"s": 12}
     assert ids_of(stream) == list(range(19, 31))
 
 
@@ -306,7 +306,7 @@ def test_a_pending_entry_that_another_rule_has_let_go_holds_nothing_back(store: 
     stream = filled(store, 30, Retention(acked=True, maxlen=20))
     group = stream.create_group("g", "0")
     group.ack(*[entry.id for entry in group.read("w") if entry.id.ms not in (1, 20)])
-    assert store.maintain() == {b"s": 18}
+    assert store.maintain() == {"s": 18}
     assert ids_of(stream)[0] == 19
     assert [row.id.ms for row in group.pending_entries("-")] == [1, 20]
 
@@ -330,7 +330,7 @@ def test_a_reader_that_waits_longer_than_idle_group_misses_nothing(
     assert len(stream) == 1
     works.read("w", noack=True)
     assert store.maintain() == {}
-    assert [entry.fields[b"n"] for entry in waits.read("w")] == [b"30"]
+    assert [entry.fields["n"] for entry in waits.read("w")] == ["30"]
 
 
 @pytest.mark.parametrize("read", [NODE, NODE + 1, 3 * NODE - 1, 4 * NODE])
@@ -345,7 +345,7 @@ def test_a_group_that_is_idle_lets_go_what_others_need_no_more_wherever_it_has_s
     idle.ack(*[entry.id for entry in idle.read("w", read)])
     now += 70_000
     stream.configure(retention=Retention(acked=True, idle_group=60))
-    assert store.maintain() == ({b"s": 4 * NODE} if read == 4 * NODE else {})
+    assert store.maintain() == ({"s": 4 * NODE} if read == 4 * NODE else {})
     stream.create_group("busy", "0").read("w", 4 * NODE, noack=True)
     stream.extend([{"n": n} for n in range(NODE)])
     store.maintain()
@@ -364,7 +364,7 @@ def test_an_append_frees_a_backlog_step_by_step(store: raxlog.Store) -> None:
     stream = filled(store, 900 * NODE, Retention(maxlen=NODE))
     stream.append({"n": 0})
     assert 900 * NODE + 1 - len(stream) == (expiry.MOST + 1) * NODE
-    assert list(store.maintain()) == [b"s"]
+    assert list(store.maintain()) == ["s"]
     assert len(stream) < 2 * NODE
 
 
@@ -405,7 +405,7 @@ def test_a_publish_and_a_buffered_append_apply_it(store: raxlog.Store, tmp_path:
     store.bind("a.*", "s")
     store.publish("a.b", {"n": 1})
     assert len(store.stream("s")) == 10
-    with raxlog.open(tmp_path / "b.rax", durability="buffered", encoding=None) as buffered:
+    with raxlog.open(tmp_path / "b.rax", durability="buffered") as buffered:
         stream = buffered.stream("s", node_max_entries=NODE)
         stream.append({"n": 0})
         stream.configure(retention=Retention(maxlen=9))
@@ -446,9 +446,9 @@ def test_a_salvaged_stream_keeps_its_retention(store: raxlog.Store, tmp_path: Pa
     store.close()
     raxlog.salvage(store.path, tmp_path / "new.rax")
     assert raxlog.check(tmp_path / "new.rax").ok
-    with raxlog.open(tmp_path / "new.rax", encoding=None) as salvaged:
+    with raxlog.open(tmp_path / "new.rax") as salvaged:
         assert salvaged.stream("s").info().retention == Retention(max_bytes=300, acked=True)
-        assert salvaged.maintain()[b"s"] > 0
+        assert salvaged.maintain()["s"] > 0
 
 
 # -- a work queue -----------------------------------------------------------------------------
@@ -457,7 +457,7 @@ def test_a_salvaged_stream_keeps_its_retention(store: raxlog.Store, tmp_path: Pa
 def work(path: Path, seconds: float, how: str) -> list[int]:
     """Append, read and acknowledge at full speed; the sizes of the file, ten times a second."""
     sizes = []
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         stream = store.stream("jobs")
         group = stream.create_group("g", "$", create_stream=True, exist_ok=True)
         if how == "acked":
@@ -490,14 +490,14 @@ def test_a_work_queue_keeps_its_file_within_twice_its_steady_size(path: Path, ho
 
 
 def test_maintenance_that_is_killed_leaves_a_whole_store(path: Path) -> None:
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         for name in "abc":
             stream = store.stream(name, node_max_entries=1)
             stream.extend([{"n": n} for n in range(2500)])
             stream.configure(retention=Retention(maxlen=1, max_bytes=1 << 30))
 
     def maintain(say: Any) -> None:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             say("open")
             store.maintain()
 
@@ -509,11 +509,11 @@ def test_maintenance_that_is_killed_leaves_a_whole_store(path: Path) -> None:
             child.kill()
         assert problems(path) == []
         rounds += 1
-        with raxlog.open(path, readonly=True, encoding=None) as store:
+        with raxlog.open(path, readonly=True) as store:
             left = [len(store.stream(name)) for name in "abc"]
         if left == [1, 1, 1] or rounds == 6:
             break
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.maintain()
         assert [len(store.stream(name)) for name in "abc"] == [1, 1, 1]
     assert raxlog.check(path).ok
@@ -524,20 +524,20 @@ def test_groups_of_killed_processes_are_given_every_entry(path: Path) -> None:
     seed = int.from_bytes(os.urandom(4), "big")
     print(f"seed {seed}")
     chance = random.Random(seed)
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         stream = store.stream("s", node_max_entries=NODE)
         for name in ("one", "two"):
             stream.create_group(name, "$", create_stream=True)
         stream.configure(retention=Retention(acked=True))
 
     def produce(say: Any) -> None:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             while True:
                 say([tuple(sid) for sid in store.stream("s").extend([{"n": 1}] * 5)])
 
     def consume(name: str) -> Any:
         def work(say: Any) -> None:
-            with raxlog.open(path, encoding=None) as store:
+            with raxlog.open(path) as store:
                 group = store.stream("s").group(name)
                 while True:  # what a killed one had pending comes again
                     got = group.read("w", 7, ids="0") or group.read("w", 7, timeout=1)
@@ -563,7 +563,7 @@ def test_groups_of_killed_processes_are_given_every_entry(path: Path) -> None:
             child.send(signal.SIGKILL)
             seen[name].update(sid for some in child.all_heard() for sid in some)
     assert raxlog.check(path).ok
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         stream = store.stream("s")
         for name in ("one", "two"):
             group = stream.group(name)

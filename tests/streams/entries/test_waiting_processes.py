@@ -64,7 +64,7 @@ def said(process: subprocess.Popen[str]) -> str:
 # Says "ready", then one line (the time) for each entry that makes it wake.
 WAITER = """
 import sys, time, raxlog
-store = raxlog.open(sys.argv[1], encoding=None)
+store = raxlog.open(sys.argv[1])
 stream = store.stream("orders")
 after = stream.last_id
 print("ready", flush=True)
@@ -118,7 +118,7 @@ def test_a_commit_whose_writer_was_killed_before_it_told_is_seen_within_the_safe
     program = """
 import os, signal, sys, raxlog
 from raxlog.storage import crash_point
-store = raxlog.open(sys.argv[1], encoding=None)
+store = raxlog.open(sys.argv[1])
 crash_point.listen(lambda name: name == "commit.after" and os.kill(os.getpid(), signal.SIGKILL))
 store.stream("orders").append({"item": "book"})
 """
@@ -169,7 +169,7 @@ def test_an_interrupt_ends_a_wait_at_once_and_leaves_nothing_behind(
 import sys, time, raxlog
 from raxlog.stream.group.waiter import Condition, stream_moves
 from raxlog.stream.group.waiter import Waiting
-store = raxlog.open(sys.argv[1], encoding=None)
+store = raxlog.open(sys.argv[1])
 env = store._env
 waiting = env.attached(Waiting)
 for kind in ("plain", "line"):
@@ -202,7 +202,7 @@ def test_a_wake_file_made_anew_is_found(
     (store.path / "wake").unlink()
     writer = start("""
 import sys, time, raxlog
-stream = raxlog.open(sys.argv[1], encoding=None).stream("orders")
+stream = raxlog.open(sys.argv[1]).stream("orders")
 for line in sys.stdin:
     stream.append({"item": "book"})
     print(time.monotonic(), flush=True)
@@ -237,7 +237,7 @@ if mutant == "drain after the look":
         self._file.drain()
         return number
     Watcher._drain_and_look = look_then_drain
-store = raxlog.open(path, durability="relaxed", encoding=None)
+store = raxlog.open(path, durability="relaxed")
 env = store._env
 waiting = env._attached[Waiting] = Waiting(env, safety_period=30.0)
 with open(board, "r+b") as file:
@@ -270,7 +270,7 @@ def hunt(start: Start, folder: Path, appends: int, mutant: str,
     board.write_bytes(bytes(24))
     with open(board, "r+b") as file:
         memory = mmap.mmap(file.fileno(), 0)
-    with raxlog.open(folder / "store.rax", durability="relaxed", encoding=None) as store:
+    with raxlog.open(folder / "store.rax", durability="relaxed") as store:
         orders = store.stream("orders")
         orders.append({"n": 0}, id="1-0")
         for slots in ("0,1", "2"):
@@ -343,7 +343,7 @@ def test_ten_blocked_readers_cost_next_to_nothing(
 ) -> None:
     program = """
 import sys, time, raxlog
-store = raxlog.open(sys.argv[1], encoding=None)
+store = raxlog.open(sys.argv[1])
 store.read({"orders": "0"}, 1, 0.01)
 print("ready", flush=True)
 sys.stdin.readline()
