@@ -52,7 +52,7 @@ def fill(stream: raxlog.Stream, seed: int, entries: int) -> None:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[raxlog.Store]:
-    with raxlog.open(tmp_path_factory.mktemp("arrow") / "store.rax", durability="relaxed", encoding=None) as store:
+    with raxlog.open(tmp_path_factory.mktemp("arrow") / "store.rax", durability="relaxed") as store:
         for seed, (name, options) in enumerate(OPTIONS.items()):
             fill(store.stream(name, **options), seed, 2000)
         yield store
@@ -63,7 +63,8 @@ def rows_of(table: Any) -> list[tuple[int, int, dict[bytes, bytes]]]:
 
 
 def ranged(stream: raxlog.Stream, *edges: Any) -> list[tuple[int, int, dict[bytes, bytes]]]:
-    return [(*entry.id, entry.fields) for entry in stream.range(*edges)]
+    return [(*entry.id, {name.encode(): value.encode() for name, value in entry.pairs})
+            for entry in stream.range(*edges)]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -107,8 +108,8 @@ def test_a_stream_that_is_empty_or_not_there_has_the_schema_and_no_rows(store: r
 def test_duckdb_polars_and_parquet_read_what_range_reads(filled: raxlog.Store, tmp_path: Path) -> None:
     stream = filled.stream("page")
     entries = [entry.fields for entry in stream.range()]
-    quantities = [int(fields[b"qty"]) for fields in entries if fields[b"qty"] != b"last"]
-    books = sum(fields.get(b"item") == b"book" for fields in entries)
+    quantities = [int(fields["qty"]) for fields in entries if fields["qty"] != "last"]
+    books = sum(fields.get("item") == "book" for fields in entries)
 
     sales = stream.to_arrow(schema=SALES)  # noqa: F841 - DuckDB finds it by its name
     told = duckdb.sql("select count(*), count(qty), sum(qty), count(*) filter (item = 'book') from sales").fetchall()[0]
@@ -176,7 +177,7 @@ def test_a_scan_beside_a_writer_sees_each_entry_once_and_in_order(store: raxlog.
 
 
 def test_a_batch_outlives_the_store_it_came_from(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax") as store:
         fill(store.stream("orders"), 1, 500)
         expected = ranged(store.stream("orders"))
         table = store.stream("orders").to_arrow(schema=MAP).read_all()
@@ -219,7 +220,7 @@ def test_without_pyarrow_the_extra_to_install_is_named(tmp_path: Path) -> None:
     (tmp_path / "pyarrow.py").write_text("raise ImportError('No module named pyarrow')\n")
     script = (
         "import raxlog, sys\n"
-        "store = raxlog.open(sys.argv[1], encoding=None)\n"
+        "store = raxlog.open(sys.argv[1])\n"
         "store.stream('orders').append({'a': 1})\n"
         "try: store.stream('orders').to_arrow()\n"
         "except raxlog.NotInstalled as error: print(error)\n"
@@ -237,7 +238,7 @@ def test_a_damaged_node_is_named_or_passed_over_with_all_others_read(
 ) -> None:
     path = tmp_path / "copy.rax"
     sound = tmp_path / "sound.rax"
-    with raxlog.open(sound, encoding=None) as store:
+    with raxlog.open(sound) as store:
         fill(store.stream(name, **OPTIONS[name]), 3, 1500)
         whole = ranged(store.stream(name))
     nodes = records_of(sound, 1, layout.NODE)
@@ -246,7 +247,7 @@ def test_a_damaged_node_is_named_or_passed_over_with_all_others_read(
         master = records.node_id(key)
         behind = records.node_id(nodes[place + 1][0]) if place + 1 < len(nodes) else (2**64, 0)
         changed_copy(sound, path, {key: flipped(value, len(value) // 2, 4)})
-        with raxlog.open(path, readonly=True, encoding=None) as store:
+        with raxlog.open(path, readonly=True) as store:
             stream = store.stream(name)
             with pytest.raises(raxlog.CorruptionError, match=f"stream {name!r}, node {master[0]}-{master[1]}"):
                 stream.to_arrow(schema=MAP).read_all()
@@ -260,20 +261,19 @@ def test_a_damaged_node_is_named_or_passed_over_with_all_others_read(
 
 def test_nodes_that_have_vanished_are_told(tmp_path: Path) -> None:
     sound, path = tmp_path / "sound.rax", tmp_path / "copy.rax"
-    with raxlog.open(sound, encoding=None) as store:
+    with raxlog.open(sound) as store:
         store.stream("orders", node_max_entries=5).extend([{"n": number} for number in range(200)])
     keys = [key for key, _ in records_of(sound, 1, layout.NODE)]
     for low, high in ((0, 1), (3, 4), (10, 13), (len(keys) - 1, len(keys)), (0, len(keys))):
         changed_copy(sound, path, dict.fromkeys(keys[low:high]))
-        with raxlog.open(path, readonly=True,
-                         encoding=None) as store, pytest.raises(raxlog.CorruptionError, match="stream 'orders'"):
+        with raxlog.open(path, readonly=True) as store, pytest.raises(raxlog.CorruptionError, match="stream 'orders'"):
             store.stream("orders").to_arrow().read_all()
         shutil.rmtree(path)
 
 
 def test_a_reading_store_and_a_transaction_give_the_same(filled: raxlog.Store, tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as store, store.transaction() as tx:
+    with raxlog.open(tmp_path / "s.rax") as store, store.transaction() as tx:
         tx.stream("orders").append({"n": 1}, id="1-1")
         assert tx.stream("orders").to_arrow(schema={"n": "int"}).read_all().to_pylist() == [{"n": 1}]
-    with raxlog.open(tmp_path / "s.rax", readonly=True, encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax", readonly=True) as store:
         assert store.stream("orders").to_arrow(schema={"n": "int"}).read_all().to_pylist() == [{"n": 1}]

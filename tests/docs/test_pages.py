@@ -55,7 +55,7 @@ def test_the_backup_program_goes_on_after_a_kill_a_restore_and_damage_and_create
 
     assert "NotAStore" in run("shpo.rax").stderr
     assert not (tmp_path / "shpo.rax").exists()
-    with raxlog.open(shop, encoding=None) as store:
+    with raxlog.open(shop) as store:
         store.stream("orders").append({"item": "book"})
     assert run().stdout == "full snapshot, 0 problems\n"
     last = max(backups.iterdir())

@@ -28,7 +28,7 @@ COMMITS = 60
 def path(tmp_path: Path) -> Path:
     """A store whose log is small."""
     place = tmp_path / "s.rax"
-    raxlog.open(place, max_map_size=8 * RING, encoding=None).close()
+    raxlog.open(place, max_map_size=8 * RING).close()
     return place
 
 
@@ -37,7 +37,7 @@ def killed(path: Path) -> Path:
     """A killed process' store: its data file has ten entries, the log alone has the others and a second stream."""
     work = f"""
 import os, raxlog, signal
-store = raxlog.open({str(path)!r}, encoding=None)
+store = raxlog.open({str(path)!r})
 s = store.stream("s")
 for n in range(10):
     s.append({{"n": n, "x": "y" * 100}}, id=f"{{n + 1}}-0")
@@ -58,7 +58,7 @@ def log_of(path: Path) -> Path:
 
 
 def numbers(store: raxlog.Store) -> list[int]:
-    return [int(entry.fields[b"n"]) for entry in store.stream("s").range()]
+    return [int(entry.fields["n"]) for entry in store.stream("s").range()]
 
 
 def records_of(path: Path) -> list[int]:
@@ -83,7 +83,7 @@ def test_check_counts_what_only_the_log_holds(killed: Path) -> None:
     assert report.counts["streams"] == 2
     assert report.counts["groups"] == 1
     assert (log_of(killed).read_bytes(), (killed / "000001" / "data.mdb").read_bytes()) == before
-    with raxlog.open(killed, encoding=None) as store:
+    with raxlog.open(killed) as store:
         assert numbers(store) == list(range(COMMITS))
     closed = raxlog.check(killed)
     assert closed.ok
@@ -94,7 +94,7 @@ def test_check_counts_what_only_the_log_holds(killed: Path) -> None:
 
 def test_check_beside_a_writer_that_fills_the_ring_again_and_again_finds_nothing_wrong(path: Path) -> None:
     stop = threading.Event()
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         stream = store.stream("s")
 
         def write() -> None:
@@ -127,7 +127,7 @@ def test_check_names_the_byte_at_which_a_log_is_damaged_and_goes_on(killed: Path
 
 
 def test_check_says_that_a_log_is_missing_or_anothers(killed: Path, tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "other", encoding=None):
+    with raxlog.open(tmp_path / "other"):
         pass
     whole = log_of(killed).read_bytes()
     for content in (log_of(tmp_path / "other").read_bytes(), whole[:5000], whole[:100], None):
@@ -146,22 +146,22 @@ def test_salvage_takes_what_is_sound_of_the_log(killed: Path, tmp_path: Path) ->
     starts = records_of(killed)
     flip(log_of(killed), starts[30] + 40)
     with pytest.raises(raxlog.CorruptionError, match=f"byte {starts[30]}"):
-        raxlog.open(killed, encoding=None)
+        raxlog.open(killed)
     report = raxlog.salvage(killed, tmp_path / "part")
     assert not report.complete
     assert f"byte {starts[30]}" in str(report)
     log_of(killed).unlink()
     bare = raxlog.salvage(killed, tmp_path / "bare")
     assert "log" in str(bare)
-    with raxlog.open(tmp_path / "whole", encoding=None) as store:
+    with raxlog.open(tmp_path / "whole") as store:
         assert numbers(store) == list(range(COMMITS))
         assert store.stream("s").group("g").pending().total == 5
         assert len(store.stream("only in the log")) == 1
-    with raxlog.open(tmp_path / "part", encoding=None) as store:
+    with raxlog.open(tmp_path / "part") as store:
         found = numbers(store)
         assert found == list(range(len(found)))
         assert 20 <= len(found) < 35
-    with raxlog.open(tmp_path / "bare", encoding=None) as store:
+    with raxlog.open(tmp_path / "bare") as store:
         assert numbers(store) == list(range(10))
     for made in ("whole", "part", "bare"):
         assert raxlog.check(tmp_path / made).ok
@@ -174,7 +174,7 @@ def test_salvage_takes_from_the_log_what_is_damaged_in_the_data_file(killed: Pat
     data.write_bytes(content.replace(b"y" * 100, b"y" * 99 + b"z"))
     report = raxlog.salvage(killed, tmp_path / "new")
     assert report.complete, "the log has the node's next state"
-    with raxlog.open(tmp_path / "new", encoding=None) as store:
+    with raxlog.open(tmp_path / "new") as store:
         assert numbers(store) == list(range(COMMITS))
     assert raxlog.check(tmp_path / "new").ok
 
@@ -190,23 +190,23 @@ def test_no_flipped_bit_of_a_log_shows_a_wrong_value(killed: Path, tmp_path: Pat
         content[place] ^= 1 << rng.randrange(8)
         file.write_bytes(content)
         with pytest.raises(raxlog.CorruptionError, match=str(file)):
-            raxlog.open(killed, readonly=True, encoding=None)
+            raxlog.open(killed, readonly=True)
     file.write_bytes(whole)
-    with raxlog.open(killed, readonly=True, encoding=None) as store:
+    with raxlog.open(killed, readonly=True) as store:
         assert numbers(store) == list(range(COMMITS))
 
 
 def test_a_snapshot_holds_what_only_the_log_does(killed: Path, tmp_path: Path) -> None:
-    with raxlog.open(killed, durability="relaxed", encoding=None) as store:
+    with raxlog.open(killed, durability="relaxed") as store:
         full = store.snapshot(tmp_path / "full")
         store.stream("s").append({"n": COMMITS}, id=f"{COMMITS + 1}-0")
         store.snapshot(tmp_path / "more", incremental_to=tmp_path / "full")
         assert full.kind == "full"
-    with raxlog.open(tmp_path / "full", readonly=True, encoding=None) as store:
+    with raxlog.open(tmp_path / "full", readonly=True) as store:
         assert numbers(store) == list(range(COMMITS))
     assert raxlog.check(tmp_path / "full").ok
     raxlog.restore(tmp_path / "more", tmp_path / "restored")
-    with raxlog.open(tmp_path / "restored", encoding=None) as store:
+    with raxlog.open(tmp_path / "restored") as store:
         assert numbers(store) == list(range(COMMITS + 1))
         store.stream("s").append({"n": COMMITS + 1})
     assert not (tmp_path / "full" / "000001" / log_file.LOG).exists()
@@ -216,7 +216,7 @@ def test_a_scan_of_spark_reads_what_only_the_log_holds_from_the_store_and_from_i
     killed: Path, tmp_path: Path
 ) -> None:
     """What the driver plans, and what its tasks read."""
-    with raxlog.open(killed, readonly=True, encoding=None) as store:
+    with raxlog.open(killed, readonly=True) as store:
         made = store.snapshot(tmp_path / "shards", shards=3)
     assert {stream.name: stream.length for stream in made.streams} == {b"s": COMMITS, b"only in the log": 1}
     shutil.copytree(killed, tmp_path / "at rest")  # the data file and its log, as a volume of containers has them
@@ -235,7 +235,7 @@ def test_a_scan_of_spark_reads_what_only_the_log_holds_from_the_store_and_from_i
 
 def test_snapshots_beside_a_writer_are_prefixes(path: Path, tmp_path: Path) -> None:
     stop, acknowledged = threading.Event(), [0]
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         store.stream("s").append({"n": 0}, id="1-0")
 
         def write() -> None:
@@ -251,7 +251,7 @@ def test_snapshots_beside_a_writer_are_prefixes(path: Path, tmp_path: Path) -> N
                 least = acknowledged[0]
                 store.snapshot(tmp_path / str(number))
                 most = acknowledged[0] + 1
-                with raxlog.open(tmp_path / str(number), readonly=True, encoding=None) as made:
+                with raxlog.open(tmp_path / str(number), readonly=True) as made:
                     found = numbers(made)
                 assert found == list(range(len(found)))
                 assert least < len(found) <= most + 1
@@ -261,7 +261,7 @@ def test_snapshots_beside_a_writer_are_prefixes(path: Path, tmp_path: Path) -> N
 
 
 def test_a_restored_store_and_a_salvaged_one_have_their_log_before_they_are_first_written(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax") as store:
         store.stream("s").append({"n": 1})
         store.snapshot(tmp_path / "snapshot")
     raxlog.restore(tmp_path / "snapshot", tmp_path / "restored")
@@ -270,10 +270,10 @@ def test_a_restored_store_and_a_salvaged_one_have_their_log_before_they_are_firs
     for name in ("restored", "salvaged", "of the snapshot"):
         place = tmp_path / name
         assert list(second_reader.read_store(place).streams) == [b"s"], "a reader of the format demands the log"
-        with raxlog.open(place, readonly=True, encoding=None) as reader:
+        with raxlog.open(place, readonly=True) as reader:
             assert len(reader.stream("s")) == 1
         assert raxlog.check(place).ok
-        with raxlog.open(place, encoding=None) as store:
+        with raxlog.open(place) as store:
             store.stream("s").append({"n": 2})
-        with raxlog.open(place, readonly=True, encoding=None) as reader:
+        with raxlog.open(place, readonly=True) as reader:
             assert len(reader.stream("s")) == 2

@@ -31,7 +31,7 @@ def test_a_snapshot_is_a_store_at_rest_with_the_same_records(store: raxlog.Store
     made = store.snapshot(tmp_path / "s")
     assert records(tmp_path / "s") == live_records(store)
     assert len(records(tmp_path / "s")) == made.records
-    with raxlog.open(tmp_path / "s", readonly=True, encoding=None) as copy:
+    with raxlog.open(tmp_path / "s", readonly=True) as copy:
         assert copy.streams() == store.streams()
         for name in store.streams():
             assert list(copy.stream(name).range()) == list(store.stream(name).range())
@@ -45,7 +45,7 @@ def test_the_manifest_tells_what_is_in_the_copy(store: raxlog.Store, tmp_path: P
     store.snapshot(tmp_path / "s")
     made = manifest.read(tmp_path / "s")
     assert made.kind == "full"
-    assert [stream.name for stream in made.streams] == store.streams()
+    assert [stream.name for stream in made.streams] == list(map(os.fsencode, store.streams()))
     for summary in made.streams:
         stream = store.stream(summary.name)
         info = stream.info()
@@ -58,7 +58,7 @@ def test_the_manifest_tells_what_is_in_the_copy(store: raxlog.Store, tmp_path: P
             entries[k].id for k in range(summary.every, len(entries), summary.every)
         ]
         assert [(g.name, g.last_delivered, g.pending, g.consumers, g.lag) for g in summary.groups] == [
-            (g.name, g.last_delivered_id, g.pending, g.consumers, g.lag)
+            (os.fsencode(g.name), g.last_delivered_id, g.pending, g.consumers, g.lag)
             for g in sorted(stream.groups(), key=lambda group: group.last_delivered_id)
         ]
     assert made.stream(b"orders").points  # type: ignore[union-attr]
@@ -66,7 +66,7 @@ def test_the_manifest_tells_what_is_in_the_copy(store: raxlog.Store, tmp_path: P
 
 def test_an_empty_store_has_a_snapshot_too(store: raxlog.Store, tmp_path: Path) -> None:
     assert store.snapshot(tmp_path / "s").streams == ()
-    with raxlog.open(tmp_path / "s", readonly=True, encoding=None) as copy:
+    with raxlog.open(tmp_path / "s", readonly=True) as copy:
         assert copy.streams() == []
 
 
@@ -98,17 +98,17 @@ def test_a_snapshot_beside_a_busy_writer_is_one_state(store: raxlog.Store, tmp_p
         stop.set()
         writer.join()
     assert after > before  # it went on meanwhile
-    with raxlog.open(tmp_path / "s", readonly=True, encoding=None) as copy:
+    with raxlog.open(tmp_path / "s", readonly=True) as copy:
         count = int(copy.state["counter"])
         assert before <= count <= after + 1
         for name in ("a", "b"):
-            assert [int(entry.fields[b"n"]) for entry in copy.stream(name).range()] == list(range(1, count + 1))
+            assert [int(entry.fields["n"]) for entry in copy.stream(name).range()] == list(range(1, count + 1))
     assert raxlog.verify(tmp_path / "s").ok
 
 
 def test_writers_undo_grow_and_compact_while_a_snapshot_is_made(tmp_path: Path) -> None:
     done: set[str] = set()
-    with raxlog.open(tmp_path / "store.rax", map_size=1 << 20, encoding=None) as store:
+    with raxlog.open(tmp_path / "store.rax", map_size=1 << 20) as store:
         fill(store, 500)
         was = live_records(store)
 
@@ -142,7 +142,7 @@ def test_a_snapshot_within_a_transaction_of_ones_own_holds_what_was_committed(
     with store.transaction() as tx:
         tx.stream("s").append({"n": 2})
         store.snapshot(tmp_path / "s")
-    with raxlog.open(tmp_path / "s", readonly=True, encoding=None) as copy:
+    with raxlog.open(tmp_path / "s", readonly=True) as copy:
         assert len(copy.stream("s")) == 1
 
 
@@ -150,16 +150,15 @@ def test_the_commit_journal_is_in_no_snapshot(store: raxlog.Store, tmp_path: Pat
     for number in range(2):
         store.stream("s").append({"n": number})
         store.snapshot(tmp_path / f"s{number}")
-        with raxlog.open(tmp_path / f"s{number}", readonly=True,
-                         encoding=None) as copy, copy._env.read() as txn, txn.cursor() as at:
+        with raxlog.open(tmp_path / f"s{number}", readonly=True) as copy, copy._env.read() as txn, txn.cursor() as at:
             assert not (at.set_range(LOG) and at.key().startswith(LOG))
 
 
 def test_relaxed_and_readonly_stores_have_snapshots(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "store.rax", durability="relaxed", encoding=None) as store:
+    with raxlog.open(tmp_path / "store.rax", durability="relaxed") as store:
         store.stream("s").append({"n": 1})
         store.snapshot(tmp_path / "s1")
-    with raxlog.open(tmp_path / "store.rax", readonly=True, encoding=None) as store:
+    with raxlog.open(tmp_path / "store.rax", readonly=True) as store:
         store.snapshot(tmp_path / "s2")
     assert records(tmp_path / "s1") == records(tmp_path / "s2") == records(tmp_path / "store.rax")
 
@@ -167,7 +166,7 @@ def test_relaxed_and_readonly_stores_have_snapshots(tmp_path: Path) -> None:
 def test_a_snapshot_of_a_snapshot_tells_the_same_transaction(store: raxlog.Store, tmp_path: Path) -> None:
     fill(store, 300)
     first = store.snapshot(tmp_path / "s1")
-    with raxlog.open(tmp_path / "s1", readonly=True, encoding=None) as copy:
+    with raxlog.open(tmp_path / "s1", readonly=True) as copy:
         second = copy.snapshot(tmp_path / "s2")
     assert (first.transaction, first.store, first.records) == (second.transaction, second.store, second.records)
     assert first.id != second.id
@@ -186,8 +185,8 @@ def test_a_snapshot_is_read_without_lock_and_never_written(store: raxlog.Store, 
     store.snapshot(tmp_path / "s")
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "s").rglob("*")}
     with pytest.raises(raxlog.ReadOnlyStore, match="is a snapshot"):
-        raxlog.open(tmp_path / "s", encoding=None)
-    with raxlog.open(tmp_path / "s", readonly=True, encoding=None) as copy, pytest.raises(raxlog.ReadOnlyStore):
+        raxlog.open(tmp_path / "s")
+    with raxlog.open(tmp_path / "s", readonly=True) as copy, pytest.raises(raxlog.ReadOnlyStore):
         copy.stream("orders").append({"n": 1})
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "s").rglob("*")} == before
 
@@ -198,7 +197,7 @@ def test_a_snapshot_is_read_without_lock_and_never_written(store: raxlog.Store, 
 @pytest.mark.parametrize("shards", [None, 2])
 def test_a_snapshot_killed_anywhere_leaves_nothing_that_opens(tmp_path: Path, shards: int | None) -> None:
     path, place = tmp_path / "store.rax", tmp_path / "out" / "s"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         fill(store, 300)
     killed = 0
     for event in range(1, 30, 1 if LONG else 5):
@@ -210,7 +209,7 @@ def test_a_snapshot_killed_anywhere_leaves_nothing_that_opens(tmp_path: Path, sh
                 if len(seen) > event:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-            with raxlog.open(path, encoding=None) as store:
+            with raxlog.open(path) as store:
                 store.snapshot(place, shards=shards, progress=progress)
 
         with Child(make) as child:
@@ -221,18 +220,18 @@ def test_a_snapshot_killed_anywhere_leaves_nothing_that_opens(tmp_path: Path, sh
         assert not place.exists()
     assert killed >= 2
     wait_for_processes_about(tmp_path)
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.snapshot(tmp_path / "out" / "next")
     assert left_beside(place) == []
 
 
 def test_the_process_aside_does_not_outlive_its_caller(tmp_path: Path) -> None:
     path = tmp_path / "store.rax"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         fill(store, 300)
 
     def make(say: Callable[[Any], None]) -> None:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             store.snapshot(tmp_path / "s", progress=lambda *_: (say("begun"), time.sleep(60)))
 
     with Child(make) as child:
@@ -270,13 +269,13 @@ def test_a_caller_that_is_interrupted_leaves_nothing(store: raxlog.Store, tmp_pa
 
 
 def test_a_damaged_record_comes_into_no_snapshot(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "store.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "store.rax") as store:
         store.stream("s").extend([{"text": "needle in the hay"}] * 300)
     data = tmp_path / "store.rax" / "000001" / "data.mdb"
     raw = data.read_bytes()
     at = raw.rindex(b"needle")
     data.write_bytes(raw[:at] + b"noodle" + raw[at + 6 :])
-    with raxlog.open(tmp_path / "store.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "store.rax") as store:
         with pytest.raises(raxlog.CorruptionError, match="fails its checksum"):
             store.snapshot(tmp_path / "s")
         assert not (tmp_path / "s").exists()
@@ -321,7 +320,7 @@ def test_a_snapshot_on_a_read_only_medium_is_read(store: raxlog.Store, small_dis
     store.stream("s").append({"n": 1})
     store.snapshot(small_disk / "s")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with raxlog.open(small_disk / "s", readonly=True, encoding=None) as copy:
+    with raxlog.open(small_disk / "s", readonly=True) as copy:
         assert len(copy.stream("s")) == 1
     assert raxlog.verify(small_disk / "s").ok
     with pytest.raises(raxlog.ReadOnlyStore):
@@ -336,7 +335,7 @@ def test_nothing_is_overwritten(store: raxlog.Store, tmp_path: Path, what: str) 
     elif what == "empty folder":
         place.mkdir()
     elif what == "store":
-        raxlog.open(place, encoding=None).close()
+        raxlog.open(place).close()
     else:
         place.symlink_to(tmp_path / "nowhere")
     for options in ({}, {"shards": 2}):
@@ -374,12 +373,12 @@ def test_a_full_disk_leaves_nothing(store: raxlog.Store, small_disk: Path) -> No
 
 def test_a_place_where_nothing_may_be_written_is_named(public_folder: Path, nobody: int) -> None:
     path, closed = public_folder / "store.rax", public_folder / "closed"
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
     closed.mkdir(mode=0o755)
 
     def make(say: Callable[[Any], None]) -> None:
         os.setuid(nobody)
-        with raxlog.open(path, readonly=True, encoding=None) as store:
+        with raxlog.open(path, readonly=True) as store:
             try:
                 store.snapshot(closed / "s")
             except raxlog.ReadOnlyStore as error:

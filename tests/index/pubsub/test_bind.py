@@ -12,7 +12,7 @@ from raxlog.index.pubsub.pubsub import Reached
 
 
 def items(store: raxlog.Store, stream: str) -> list[tuple[Any, Any]]:
-    return [(entry.subject, entry.fields[b"n"]) for entry in store.stream(stream)]
+    return [(entry.subject, entry.fields["n"]) for entry in store.stream(stream)]
 
 
 def test_a_publish_is_appended_to_every_bound_stream_with_its_subject(store: raxlog.Store) -> None:
@@ -21,21 +21,21 @@ def test_a_publish_is_appended_to_every_bound_stream_with_its_subject(store: rax
     assert store.publish("orders.eu.new", {"n": 1}) == 2
     assert store.publish("orders.us.new", {"n": 2}) == 1
     assert store.publish("mail.in", {"n": 3}) == 0
-    assert items(store, "orders") == [(b"orders.eu.new", b"1"), (b"orders.us.new", b"2")]
-    assert items(store, "europe") == [(b"orders.eu.new", b"1")]
+    assert items(store, "orders") == [("orders.eu.new", "1"), ("orders.us.new", "2")]
+    assert items(store, "europe") == [("orders.eu.new", "1")]
 
 
 def test_the_subject_is_the_first_field_and_goes_with_the_entry(store: raxlog.Store) -> None:
     store.bind("a.b", stream="s")
     reached = store.publish("a.b", [("x", 1), ("x", 2)])
-    entry = store.stream("s").get(reached.ids[b"s"])
+    entry = store.stream("s").get(reached.ids["s"])
     assert entry is not None
-    assert entry.pairs == [(b"$subject", b"a.b"), (b"x", b"1"), (b"x", b"2")]
+    assert entry.pairs == [("$subject", "a.b"), ("x", "1"), ("x", "2")]
     assert entry.decoded("utf-8").subject == "a.b"
     store.stream("copy").append(entry.pairs)
-    assert next(iter(store.stream("copy"))).subject == b"a.b"
+    assert next(iter(store.stream("copy"))).subject == "a.b"
     store.stream("copy").append({"x": 1})
-    assert [one.subject for one in store.stream("copy")] == [b"a.b", None]
+    assert [one.subject for one in store.stream("copy")] == ["a.b", None]
 
 
 def test_a_stream_bound_twice_gets_a_message_once(store: raxlog.Store) -> None:
@@ -49,19 +49,19 @@ def test_the_same_binding_twice_is_one(store: raxlog.Store) -> None:
     first = store.bind("orders.>", "orders")
     assert store.bind("orders.>", "orders") == first
     assert store.bindings() == [first]
-    assert (first.subject, first.stream) == ("orders.>", b"orders")
+    assert (first.subject, first.stream) == ("orders.>", "orders")
 
 
 def test_bindings_outlive_the_process_that_made_them(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax") as store:
         store.bind("a.*", "s")
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax") as store:
         assert store.publish("a.b", {"n": 1}) == 1
         assert store.unbind("a.*", "s")
         assert not store.unbind("a.*", "s")
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax") as store:
         assert store.publish("a.b", {"n": 2}) == 0
-        assert items(store, "s") == [(b"a.b", b"1")]
+        assert items(store, "s") == [("a.b", "1")]
 
 
 def test_all_bindings_of_a_stream_end_with_one_call(store: raxlog.Store) -> None:
@@ -70,7 +70,7 @@ def test_all_bindings_of_a_stream_end_with_one_call(store: raxlog.Store) -> None
     store.bind("a", "t")
     assert [binding.subject for binding in store.bindings("s")] == ["a", "b.*", "c.>"]
     assert store.unbind(None, "s")
-    assert [(binding.subject, binding.stream) for binding in store.bindings()] == [("a", b"t")]
+    assert [(binding.subject, binding.stream) for binding in store.bindings()] == [("a", "t")]
 
 
 def test_a_publish_that_fails_in_one_stream_is_in_none(store: raxlog.Store) -> None:
@@ -90,10 +90,10 @@ def test_a_transaction_publishes_with_its_commit_or_not_at_all(store: raxlog.Sto
         assert isinstance(reached, Reached)
         assert reached == 1
         assert len(tx.stream("s")) == 1
-        tx.state[b"done"] = b"1"
+        tx.state["done"] = b"1"
     with pytest.raises(raxlog.InvalidFields), store.transaction() as tx:
         tx.publish("a", tx.publish("a", {"n": 2}).ids and {})
-    assert items(store, "s") == [(b"a", b"1")]
+    assert items(store, "s") == [("a", "1")]
     with pytest.raises(raxlog.TransactionError):
         tx.publish("a", {"n": 3})
 
@@ -131,9 +131,9 @@ def test_fields_that_cannot_be_stored_are_refused_whoever_listens(store: raxlog.
 
 
 def test_a_store_open_for_reading_publishes_and_binds_nothing(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax") as store:
         store.bind("a", "s")
-    with raxlog.open(tmp_path / "s.rax", readonly=True, encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax", readonly=True) as store:
         assert len(store.bindings()) == 1
         for call in (lambda: store.publish("a", {"n": 1}), lambda: store.bind("b", "s"),
                      lambda: store.unbind("a", "s"), lambda: store.subscribe("a"), lambda: store.unsubscribe("d"),
@@ -145,12 +145,12 @@ def test_a_store_open_for_reading_publishes_and_binds_nothing(tmp_path: Path) ->
 
 def test_a_publisher_killed_at_any_moment_leaves_all_of_a_message_or_none(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         for stream in ("one", "two", "three"):
             store.bind("a.*", stream)
 
     def publish(say: Any) -> None:
-        with raxlog.open(path, encoding=None) as mine:
+        with raxlog.open(path) as mine:
             n = len(mine.stream("one"))
             while True:
                 mine.publish(f"a.{n}", {"n": n})
@@ -163,7 +163,7 @@ def test_a_publisher_killed_at_any_moment_leaves_all_of_a_message_or_none(tmp_pa
                 said = child.heard()
             child.kill()
             said = max([said, *child.all_heard()])
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             found = [items(store, stream) for stream in ("one", "two", "three")]
             assert found[0] == found[1] == found[2]
             assert [int(n) for _, n in found[0]] == list(range(len(found[0])))

@@ -31,14 +31,14 @@ def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fill(path: Path, entries: int = 300) -> None:
     """A store that has something to give back."""
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         store.stream("kept").extend({"n": n, "x": "y" * 200} for n in range(entries))
         store.stream("gone").extend({"x": bytes(4000)} for _ in range(entries))
         store.delete_stream("gone")
 
 
 def numbers(store: raxlog.Store, name: str) -> list[int]:
-    return [int(entry.fields[b"n"]) for entry in store.stream(name).range()]
+    return [int(entry.fields["n"]) for entry in store.stream(name).range()]
 
 
 def test_what_others_commit_at_each_step_before_the_swap_is_in_the_new_file(path: Path) -> None:
@@ -47,7 +47,7 @@ def test_what_others_commit_at_each_step_before_the_swap_is_in_the_new_file(path
     asked, done = os.pipe(), os.pipe()
 
     def write(say: Say) -> None:
-        with raxlog.open(path, durability="relaxed", encoding=None) as store:
+        with raxlog.open(path, durability="relaxed") as store:
             n = 0
             while os.read(asked[0], 1) == b"+":
                 for size in (10, 300, 5000) * 60:
@@ -60,7 +60,7 @@ def test_what_others_commit_at_each_step_before_the_swap_is_in_the_new_file(path
                 os.write(done[1], b".")
             say(numbers(store, "other"))
 
-    with Child(write) as child, raxlog.open(path, encoding=None) as store:
+    with Child(write) as child, raxlog.open(path) as store:
         steps: list[str] = []
         said = 0
 
@@ -81,7 +81,7 @@ def test_what_others_commit_at_each_step_before_the_swap_is_in_the_new_file(path
         assert numbers(store, "other") == list(range(said))
         assert len(store.stream("kept")) == 300 - (said - 100) // 10
         assert not list(path.glob("*/segments"))
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
     assert sorted(entry.name for entry in path.iterdir() if entry.name[0].isdigit()) == ["000002"]
     assert raxlog.check(path).ok
 
@@ -94,7 +94,7 @@ def test_compactions_beside_busy_writers_lose_nothing_and_end(path: Path) -> Non
     def write(name: str) -> Callable[[Say], None]:
         def work(say: Say) -> None:
             rng, n = random.Random(SEED), 0
-            with raxlog.open(path, durability="relaxed", encoding=None) as store:
+            with raxlog.open(path, durability="relaxed") as store:
                 say("ready")
                 ends = time.monotonic() + 1
                 while time.monotonic() < ends:
@@ -106,13 +106,13 @@ def test_compactions_beside_busy_writers_lose_nothing_and_end(path: Path) -> Non
 
         return work
 
-    with Child(write("a")) as one, Child(write("b")) as two, raxlog.open(path, encoding=None) as store:
+    with Child(write("a")) as one, Child(write("b")) as two, raxlog.open(path) as store:
         assert one.heard() == two.heard() == "ready"
         made, wrong = [], []
 
         def compact() -> None:
             try:
-                with raxlog.open(path, encoding=None) as again:
+                with raxlog.open(path) as again:
                     for _ in range(3):
                         made.append(again.compact().generation)
             except BaseException as error:
@@ -147,7 +147,7 @@ def test_writers_that_are_as_fast_as_a_compaction_wait_for_pieces_of_it(
 
     def write(say: Say) -> None:
         n, longest = 0, 0.0
-        with raxlog.open(path, durability="relaxed", encoding=None) as store:
+        with raxlog.open(path, durability="relaxed") as store:
             ready = store.state
             while "made" not in ready:
                 began = time.monotonic()
@@ -159,7 +159,7 @@ def test_writers_that_are_as_fast_as_a_compaction_wait_for_pieces_of_it(
                 time.sleep(0.0002)
         say((n, longest))
 
-    with Child(write) as child, raxlog.open(path, encoding=None) as store:
+    with Child(write) as child, raxlog.open(path) as store:
         assert child.heard() == "ready"
 
         def progress(step: str, _: int, __: int) -> None:
@@ -183,14 +183,14 @@ def test_openings_leave_a_copy_under_way_alone_and_a_second_compaction_waits(pat
     fill(path)
 
     def open_and_compact(say: Say) -> None:
-        with raxlog.open(path, lock_timeout=0.2, encoding=None) as store:
+        with raxlog.open(path, lock_timeout=0.2) as store:
             say(sorted(entry.name for entry in path.iterdir() if entry.name[0].isdigit()))
             try:
                 store.compact()
             except raxlog.LockTimeout as error:
                 say(str(error))
 
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         said = []
 
         def progress(step: str, _: int, total: int) -> None:
@@ -205,7 +205,7 @@ def test_openings_leave_a_copy_under_way_alone_and_a_second_compaction_waits(pat
 
 def test_a_store_that_is_closed_or_forked_beside_its_compaction_is_whole(path: Path) -> None:
     fill(path)
-    store = raxlog.open(path, encoding=None)
+    store = raxlog.open(path)
     inside, closed, wrong = threading.Event(), threading.Event(), []
 
     def compact() -> None:
@@ -223,7 +223,7 @@ def test_a_store_that_is_closed_or_forked_beside_its_compaction_is_whole(path: P
     closed.set()
     thread.join()
     assert len(wrong) == 1
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert numbers(store, "kept") == list(range(300))
         assert store.compact().generation == 2
 
@@ -233,7 +233,7 @@ def test_a_copy_that_grows_beyond_its_map_takes_the_same_changes_again(
 ) -> None:
     monkeypatch.setattr(compaction, "_ROOM", 4096)
     fill(path, 2500)
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         def progress(step: str, _: int, total: int) -> None:
             if step == "copied":
                 for n in range(400):
@@ -264,7 +264,7 @@ def test_where_the_disk_has_no_room_for_segments_the_copy_is_made_under_the_lock
     fill(path)
     if when == "before":
         filler.write_bytes(bytes(14 << 20))
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         steps, written = [], 0
 
         def progress(step: str, _: int, total: int) -> None:
@@ -288,7 +288,7 @@ def test_the_death_of_a_compaction_beside_writers_leaves_them_at_work_and_nothin
     fill(path)
 
     def compact(say: Say) -> None:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             def progress(step: str, _: int, total: int) -> None:
                 if step == "flushed":
                     say("flushed")
@@ -296,7 +296,7 @@ def test_the_death_of_a_compaction_beside_writers_leaves_them_at_work_and_nothin
 
             store.compact(progress)
 
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         with Child(compact) as child:
             child.heard()
             for n in range(500):

@@ -28,7 +28,7 @@ def holding(path: Path, seconds: float) -> Callable[[Callable[[Any], None]], Non
     """A process that appends alone, then has a transaction open for a while."""
 
     def work(say: Callable[[Any], None]) -> None:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             for n in range(30):
                 store.stream("s").append({"n": n})
             with store.transaction() as tx:
@@ -44,7 +44,7 @@ def test_a_store_is_opened_and_read_at_once_beside_a_transaction(path: Path, opt
     with Child(holding(path, 5)) as child:
         assert child.heard() == "inside"
         began = time.monotonic()
-        with raxlog.open(path, **options, encoding=None) as store:
+        with raxlog.open(path, **options) as store:
             assert len(store.stream("s")) == 30
             assert sum(1 for _ in store.stream("s").range()) == 30
             longest = time.monotonic() - began
@@ -53,13 +53,13 @@ def test_a_store_is_opened_and_read_at_once_beside_a_transaction(path: Path, opt
 
 
 def test_a_process_that_has_just_written_reads_at_once_beside_anothers_transaction(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         for n in range(20):
             store.stream("s").append({"n": n})
 
         def hold(say: Callable[[Any], None]) -> None:
-            with raxlog.open(path, encoding=None) as other, other.transaction() as tx:
-                tx.state[b"k"] = b"v"
+            with raxlog.open(path) as other, other.transaction() as tx:
+                tx.state["k"] = b"v"
                 say("inside")
                 time.sleep(5)
 
@@ -79,7 +79,7 @@ def test_reads_beside_a_process_that_was_stopped_with_the_lock_of_lmdb_s_readers
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     """A process has it while it takes a slot in the table of readers, or looks for those of dead ones."""
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 0})
     monkeypatch.setattr(reader_slots, "_PATIENCE", 0.3)
     locked = tmp_path / "locked"
@@ -88,12 +88,12 @@ def test_reads_beside_a_process_that_was_stopped_with_the_lock_of_lmdb_s_readers
         while not locked.exists():
             time.sleep(0.001)
         try:
-            raxlog.open(path, **options, encoding=None)
+            raxlog.open(path, **options)
         except raxlog.LockTimeout as error:
             say(str(error))
 
     with Child(lambda say: os.kill(os.getpid(), signal.SIGSTOP)) as stopped, Child(open_in_vain) as opener, \
-            raxlog.open(path, **options, encoding=None) as store:
+            raxlog.open(path, **options) as store:
         wait_until_stopped(stopped.pid)
         named = f"process or thread {stopped.pid} has their lock"
         if not options:
@@ -124,7 +124,7 @@ def test_readonly_openers_beside_stopped_writers_see_all_that_was_acknowledged(t
         path = tmp_path / f"{number}.rax"
 
         def write(say: Callable[[Any], None], path: Path = path) -> None:
-            with raxlog.open(path, encoding=None) as store:
+            with raxlog.open(path) as store:
                 for n in range(100_000):
                     store.stream("s").append({"n": n})
                     say(n)
@@ -136,7 +136,7 @@ def test_readonly_openers_beside_stopped_writers_see_all_that_was_acknowledged(t
             child.send(signal.SIGSTOP)
             wait_until_stopped(child.pid)
             began = time.monotonic()
-            with raxlog.open(path, readonly=True, encoding=None) as store:
+            with raxlog.open(path, readonly=True) as store:
                 seen = len(store.stream("s"))
                 longest = max(longest, time.monotonic() - began)
                 child.kill()
@@ -150,7 +150,7 @@ def stopped_behind_its_record(path: Path) -> Callable[[Callable[[Any], None]], N
     """A writer that stands still once its record is in the log, and before that counts."""
 
     def work(say: Callable[[Any], None]) -> None:
-        store = raxlog.open(path, encoding=None)
+        store = raxlog.open(path)
         write = os.pwrite
 
         def write_and_stop(file: int, content: bytes, at: int) -> int:
@@ -173,13 +173,13 @@ def stopped_behind_its_record(path: Path) -> Callable[[Callable[[Any], None]], N
 def test_a_record_of_a_call_that_has_not_returned_is_neither_waited_for_nor_shown(
     path: Path, options: dict[str, Any]
 ) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": "acknowledged"})
     with Child(stopped_behind_its_record(path)) as child:
         assert child.heard() == "recorded"
         wait_until_stopped(child.pid)
         began = time.monotonic()
-        with raxlog.open(path, **options, encoding=None) as store:
+        with raxlog.open(path, **options) as store:
             assert len(store.stream("s")) == 1
             assert time.monotonic() - began < AT_ONCE
             child.send(signal.SIGCONT)
@@ -194,11 +194,11 @@ def test_what_a_killed_call_left_does_not_come_after_an_opening_that_did_not_sho
     path: Path, options: dict[str, Any]
 ) -> None:
     """Another process has it open all the time, and has seen nothing of it: the next opening takes it in for all."""
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": "acknowledged"}, id="1-0")
 
     def stay(say: Callable[[Any], None]) -> None:
-        with raxlog.open(path, encoding=None) as other:
+        with raxlog.open(path) as other:
             say(len(other.stream("s")))
             signal.sigwait({signal.SIGUSR1})
             say(len(other.stream("s")))
@@ -212,13 +212,13 @@ def test_what_a_killed_call_left_does_not_come_after_an_opening_that_did_not_sho
                 assert child.heard() == "recorded"
                 wait_until_stopped(child.pid)
                 child.kill()
-            with raxlog.open(path, **options, encoding=None) as store:
+            with raxlog.open(path, **options) as store:
                 assert len(store.stream("s")) == 2
                 other.send(signal.SIGUSR1)
                 assert other.finish() == [2]
                 assert len(store.stream("s")) == 3
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert len(store.stream("s")) == 3
     assert raxlog.check(path).ok

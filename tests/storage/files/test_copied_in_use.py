@@ -47,16 +47,16 @@ def test_a_store_copied_by_its_own_process_beside_others_that_come_and_go_loses_
 
 def test_a_copy_leaves_the_writers_lock_where_it_is_and_a_timeout_names_the_holder(path: Path) -> None:
     def hold(say: Say) -> None:
-        with raxlog.open(path, encoding=None) as store, store.transaction() as tx:
+        with raxlog.open(path) as store, store.transaction() as tx:
             tx.stream("s").append({"n": 0})
             copy(path)
             say("copied")
             signal.pause()
 
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
     with Child(hold) as holder:
         assert holder.heard() == "copied"
-        with raxlog.open(path, lock_timeout=0.2, encoding=None) as store:
+        with raxlog.open(path, lock_timeout=0.2) as store:
             with pytest.raises(raxlog.LockTimeout, match=rf"process {holder.pid} \(.*python"):
                 store.stream("s").append({"n": 1})
             assert store._env.files.lock is not None
@@ -64,16 +64,16 @@ def test_a_copy_leaves_the_writers_lock_where_it_is_and_a_timeout_names_the_hold
             assert not store._env.files.lock.is_awaited()
             holder.kill()
             store.stream("s").append({"n": 2})
-            assert [entry.fields for entry in store.stream("s").range()] == [{b"n": b"2"}]
+            assert [entry.fields for entry in store.stream("s").range()] == [{"n": "2"}]
 
 
 def test_who_waits_for_the_writers_lock_is_seen_by_the_one_that_holds_it(path: Path) -> None:
     def wait(say: Say) -> None:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             say("open")
             store.stream("s").append({"n": 1})
 
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         lock = store._env.files.lock
         assert lock is not None
         with Child(wait) as waiting:
@@ -93,7 +93,7 @@ def test_who_waits_for_the_writers_lock_is_seen_by_the_one_that_holds_it(path: P
 
 def test_a_read_of_a_process_that_has_copied_is_seen_by_others_and_its_pages_are_kept(path: Path) -> None:
     def read(say: Say) -> None:
-        with raxlog.open(path, readonly=True, encoding=None) as store, store._env.read() as txn:
+        with raxlog.open(path, readonly=True) as store, store._env.read() as txn:
             before = digest(txn)
             copy(path)
             say("copied")
@@ -101,13 +101,13 @@ def test_a_read_of_a_process_that_has_copied_is_seen_by_others_and_its_pages_are
             say(digest(txn) == before)
 
     def die_in_a_write(say: Say) -> None:
-        with raxlog.open(path, encoding=None) as store, store.transaction() as tx:
+        with raxlog.open(path) as store, store.transaction() as tx:
             tx.stream("s").append({"n": 1})
             os.kill(os.getpid(), signal.SIGKILL)
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     try:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             churn(store)
             with Child(read) as reader:
                 reader.heard()
@@ -138,18 +138,18 @@ def test_a_store_copied_while_it_is_opened_is_not_taken_over(path: Path) -> None
 
         threading.Thread(target=touch, daemon=True).start()
         for n in range(60):
-            with raxlog.open(path, durability="relaxed", encoding=None) as store:
+            with raxlog.open(path, durability="relaxed") as store:
                 store.stream("a").append({"n": n})
         say("done")
 
-    raxlog.open(path, durability="relaxed", encoding=None).close()
+    raxlog.open(path, durability="relaxed").close()
     with Child(copy_all_the_time) as child:
         for n in range(60):
-            with raxlog.open(path, durability="relaxed", encoding=None) as store:
+            with raxlog.open(path, durability="relaxed") as store:
                 store.stream("b").append({"n": n})
                 churn(store, 1)
         assert child.finish() == ["done"]
-    with raxlog.open(path, readonly=True, encoding=None) as store:
+    with raxlog.open(path, readonly=True) as store:
         assert [len(store.stream(name)) for name in ("a", "b")] == [60, 60]
     assert raxlog.check(path).ok
 
@@ -157,7 +157,7 @@ def test_a_store_copied_while_it_is_opened_is_not_taken_over(path: Path) -> None
 @pytest.mark.parametrize("where", ["between writes", "in a transaction"])
 def test_an_idle_child_of_a_killed_process_holds_nothing_of_its_parents(path: Path, where: str) -> None:
     def parent(say: Say) -> None:
-        store = raxlog.open(path, encoding=None)
+        store = raxlog.open(path)
         live = store.subscribe("a")
         store.stream("s").append({"n": 0})
         if where == "in a transaction":
@@ -170,16 +170,16 @@ def test_an_idle_child_of_a_killed_process_holds_nothing_of_its_parents(path: Pa
         signal.pause()
         live.close()
 
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
     with Child(parent) as child:
         grandchild = child.heard()
         try:
             child.kill()
             began = time.monotonic()
-            with raxlog.open(path, lock_timeout=5, encoding=None) as store:
+            with raxlog.open(path, lock_timeout=5) as store:
                 assert store.last_end == ("killed", (child.pid,), ())
                 store.stream("s").append({"n": 2})
-                assert [entry.fields[b"n"] for entry in store.stream("s").range()] == [b"0", b"2"]
+                assert [entry.fields["n"] for entry in store.stream("s").range()] == ["0", "2"]
                 assert store.publish("a", {"n": 3}) == 0
                 assert store.readers() == []
             assert time.monotonic() - began < 2
@@ -188,13 +188,13 @@ def test_an_idle_child_of_a_killed_process_holds_nothing_of_its_parents(path: Pa
 
 
 def test_a_fork_takes_nothing_from_its_parent(path: Path) -> None:
-    with raxlog.open(path, lock_timeout=0.2, encoding=None) as store, store.transaction() as tx:
+    with raxlog.open(path, lock_timeout=0.2) as store, store.transaction() as tx:
         tx.stream("s").append({"n": 0})
         with Child(lambda say: say("gone")) as child:
             child.finish()
 
         def write(say: Say) -> None:
-            with raxlog.open(path, lock_timeout=0.2, encoding=None) as other:
+            with raxlog.open(path, lock_timeout=0.2) as other:
                 try:
                     other.stream("s").append({"n": 1})
                 except raxlog.LockTimeout as error:
@@ -206,7 +206,7 @@ def test_a_fork_takes_nothing_from_its_parent(path: Path) -> None:
 
 def test_opening_waits_for_no_process_that_was_stopped_with_the_store_open(path: Path) -> None:
     def stay(say: Say) -> None:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             store.stream("s").append({"n": 0})
             copy(path)
             say("open")
@@ -218,6 +218,6 @@ def test_opening_waits_for_no_process_that_was_stopped_with_the_store_open(path:
         wait_until_stopped(stopped.pid)
         for readonly in (False, True):
             began = time.monotonic()
-            with raxlog.open(path, readonly=readonly, encoding=None) as store:
+            with raxlog.open(path, readonly=readonly) as store:
                 assert len(store.stream("s")) == 1
             assert time.monotonic() - began < 0.5

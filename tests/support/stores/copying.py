@@ -49,7 +49,7 @@ class Copying:
         self.copies = Notes(1)
         self.opened = Notes(comers)
         self.reads = Notes(1)
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             store.stream("fixed").extend([{"n": n, "x": "y" * (n % 300)} for n in range(_FIXED)],
                                          [f"{n + 1}-0" for n in range(_FIXED)])
 
@@ -71,9 +71,9 @@ class Copying:
     def lost(self) -> list[str]:
         """What is wrong in the end: nothing may be."""
         wrong = []
-        with raxlog.open(self.path, encoding=None) as store:
+        with raxlog.open(self.path) as store:
             for i, name in enumerate(self.streams):
-                found = [(int(e.id.ms), int(e.fields[b"n"])) for e in store.stream(name).range()]
+                found = [(int(e.id.ms), int(e.fields["n"])) for e in store.stream(name).range()]
                 if found != [(n + 1, n) for n in range(len(found))] or len(found) < self.acked[i]:
                     wrong.append(f"{name}: {self.acked[i]} acknowledged, {len(found)} there, from {found[:1]}")
         report = raxlog.check(self.path)
@@ -90,7 +90,7 @@ class Copying:
             self.acked[i] = at + 1
 
     def _copier(self, say: Say) -> None:
-        with raxlog.open(self.path, encoding=None) as store, \
+        with raxlog.open(self.path) as store, \
                 _threads(self, [self._copy, lambda: self._read_long(store), lambda: self._walk(store)]) as working:
             while working():
                 self._append(store, 0, 5)
@@ -118,7 +118,7 @@ class Copying:
         while time.monotonic() < self.end:
             seen = 0
             for entry in store.stream("fixed").range():
-                assert (int(entry.id.ms), int(entry.fields[b"n"])) == (seen + 1, seen)
+                assert (int(entry.id.ms), int(entry.fields["n"])) == (seen + 1, seen)
                 seen += 1
                 if seen % 100 == 0:
                     time.sleep(0.01)
@@ -135,11 +135,11 @@ class Copying:
             self.opened[i] += 1
 
     def _visit(self, i: int, is_killed: bool) -> None:
-        with raxlog.open(self.path, encoding=None) as store:
+        with raxlog.open(self.path) as store:
             self._append(store, i + 1, _AT_ONCE)
             store.stream("churn").extend([{"x": os.urandom(100)} for _ in range(100)], maxlen=_KEPT)
             for entry in store.stream(self.streams[i + 1]).range(count=100):
-                assert int(entry.id.ms) == int(entry.fields[b"n"]) + 1
+                assert int(entry.id.ms) == int(entry.fields["n"]) + 1
             assert len(store.stream("fixed")) == _FIXED
             if is_killed:
                 os.kill(os.getpid(), 9)

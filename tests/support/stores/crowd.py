@@ -54,11 +54,11 @@ class Crowd:
             *(lambda say, i=i: self.write(say, i) for i in range(writers)),  # type: ignore[misc]
             *(lambda say, i=i: self.read(say, i) for i in range(readers)),  # type: ignore[misc]
         ]
-        raxlog.open(path, **options, encoding=None).close()
+        raxlog.open(path, **options).close()
 
     def write(self, say: Say, i: int) -> None:
         """What a writer does until it is killed."""
-        with raxlog.open(self.path, **self.options, encoding=None) as store:
+        with raxlog.open(self.path, **self.options) as store:
             stream = store.stream(f"w{i}")
             n = len(stream)
             assert self.acked[i] <= n <= self.acked[i] + 1, f"{self.acked[i]} acknowledged, {n} found"
@@ -68,7 +68,7 @@ class Crowd:
                 if n % 7 == 3:
                     with store.transaction() as tx:
                         tx.stream(f"w{i}").append({"n": n, "x": "y" * 100}, id=f"{n + 1}-0")
-                        tx.state[b"w%d" % i] = b"%d" % n
+                        tx.state[f"w{i}"] = b"%d" % n
                 else:
                     stream.append({"n": n, "x": "y" * (n % 300)}, id=f"{n + 1}-0")
                 n += 1
@@ -78,8 +78,7 @@ class Crowd:
     def read(self, say: Say, i: int) -> None:
         """What a reader does until it is killed."""
         chance = random.Random(self.random.random() + i)
-        with raxlog.open(self.path, readonly=i % 2 == 1, durability=self.options.get("durability", "commit"),
-                         encoding=None) as store:
+        with raxlog.open(self.path, readonly=i % 2 == 1, durability=self.options.get("durability", "commit")) as store:
             least = [0] * self.writers
             while True:
                 for k in range(self.writers):
@@ -89,7 +88,7 @@ class Crowd:
                     assert length >= max(before, least[k]), f"w{k}: {before} acknowledged, {length} seen"
                     least[k] = length
                     start = chance.randrange(max(1, length - 200))
-                    found = [(int(e.id.ms), int(e.fields[b"n"])) for e in stream.range(f"{start + 1}-0", count=200)]
+                    found = [(int(e.id.ms), int(e.fields["n"])) for e in stream.range(f"{start + 1}-0", count=200)]
                     assert found[:length - start] == [(n + 1, n) for n in range(start, min(length, start + 200))]
                 self.reads[i] += 1
 
@@ -114,14 +113,14 @@ class Crowd:
     def lost_or_half(self) -> list[str]:
         """What is wrong in the end: nothing may be."""
         wrong = []
-        with raxlog.open(self.path, **self.options, encoding=None) as store:
+        with raxlog.open(self.path, **self.options) as store:
             for i in range(self.writers):
-                found = [(int(entry.id.ms), int(entry.fields[b"n"])) for entry in store.stream(f"w{i}").range()]
+                found = [(int(entry.id.ms), int(entry.fields["n"])) for entry in store.stream(f"w{i}").range()]
                 if found != [(n + 1, n) for n in range(len(found))]:
                     wrong.append(f"w{i}: not what was appended")
                 if not self.acked[i] <= len(found) <= self.acked[i] + 1:
                     wrong.append(f"w{i}: {self.acked[i]} acknowledged, {len(found)} there")
-                noted = store.state.get(b"w%d" % i)
+                noted = store.state.get(f"w{i}")
                 if noted is not None and int(noted) != max(n for n in range(len(found)) if n % 7 == 3):
                     wrong.append(f"w{i}: the state and the stream of one transaction differ")
         return wrong
