@@ -7,13 +7,25 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import raxlog
 import raxlog.aio
+from door import door
 
 EVERY_BYTE = bytes(range(256))
 TEXT = EVERY_BYTE.decode("utf-8", "surrogateescape")
+BOTH = pytest.mark.parametrize(("encoding", "every"), [("utf-8", TEXT), (None, EVERY_BYTE)], ids=["text", "bytes"])
+
+
+def command(*words: str | bytes | Path, given: bytes = b"") -> bytes:
+    """What a command prints."""
+    done = subprocess.run([sys.executable, "-m", "raxlog", *words], input=given, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
 
 
 @pytest.mark.parametrize(("made", "opened", "kind"), [
@@ -105,20 +117,21 @@ def test_other_lone_surrogates_are_refused_and_change_nothing(path: Path) -> Non
         assert len(stream) == 0
 
 
-def test_every_byte_goes_through_workers_dead_letters_and_replays(path: Path) -> None:
-    with raxlog.open(path) as store:
-        stream = store.stream("jobs")
-        group = stream.create_group("g")
-        stream.append({EVERY_BYTE: EVERY_BYTE})
+@BOTH
+def test_every_byte_goes_through_workers_dead_letters_and_replays(path: Path, encoding: Any, every: Any) -> None:
+    with raxlog.open(path, encoding=encoding) as store:
+        stream = store.stream(EVERY_BYTE)
+        group = stream.create_group(EVERY_BYTE)
+        sid = stream.append({EVERY_BYTE: EVERY_BYTE})
         seen = []
 
         def fail(entry: raxlog.Entry) -> None:
             seen.append(entry.pairs)
             raise ValueError(entry.pairs[0][0])
 
-        group.worker(fail, max_deliveries=1).run(burst=True)
+        group.worker(fail, name=EVERY_BYTE, max_deliveries=1).run(burst=True)
         [letter] = group.dead_letters
-        assert letter.entry.pairs == [(TEXT, TEXT)]
+        assert (letter.entry.pairs, letter.entry.id) == ([(every, every)], sid)
         assert group.dead_letters.replay() == 1
 
         async def handle(entry: raxlog.Entry) -> None:
@@ -126,17 +139,60 @@ def test_every_byte_goes_through_workers_dead_letters_and_replays(path: Path) ->
 
         async def work() -> None:
             async with await raxlog.aio.open(path) as other:
-                await other.stream("jobs").group("g").worker(handle).run(burst=True)
+                await other.stream(EVERY_BYTE).group(EVERY_BYTE).worker(handle).run(burst=True)
 
         asyncio.run(work())
-        assert seen == [[(TEXT, TEXT)]] * 2
+        assert seen == [[(every, every)]] * 2
+
+
+@BOTH
+def test_every_byte_goes_out_by_commands_and_the_door_and_comes_in_again(
+    path: Path, tmp_path: Path, encoding: Any, every: Any
+) -> None:
+    name = EVERY_BYTE[1:]  # a command's words hold no NUL
+    entries = [("1-1", [(EVERY_BYTE, EVERY_BYTE), (EVERY_BYTE, b"again"), (b"n", b"v")]), ("2-1", [(b"v", EVERY_BYTE)])]
+    with raxlog.open(path, encoding=encoding) as store:
+        store.stream(name).extend([pairs for _, pairs in entries], [sid for sid, _ in entries])
+        assert [pairs[0][1] for pairs in (entry.pairs for entry in store.stream(name))] == [every, every]
+
+    def kept(store: str) -> list[tuple[str, list[tuple[bytes, bytes]]]]:
+        with raxlog.open(tmp_path / store, encoding="bytes") as there:
+            assert there.streams() == [name]
+            return [(str(entry.id), entry.pairs) for entry in there.stream(name)]
+
+    command("import", tmp_path / "lines.rax", name, "--format", "entries", given=command("range", path, name, "--json"))
+    assert kept("lines.rax") == entries
+    csv = tmp_path / "a.csv"
+    command("export", path, name, csv, "2", "--columns", "v binary", "--id", "id")
+    command("import", tmp_path / "csv.rax", name, csv, "--format", "csv", "--id-field", "id")
+    assert kept("csv.rax") == entries[1:]
+    for file in ("a.parquet", "a.arrow"):
+        command("export", path, name, tmp_path / file, "--columns", "v binary, fields map<binary,binary>")
+    read: list[Any] = [pq.read_table(tmp_path / "a.parquet"), pa.ipc.open_file(tmp_path / "a.arrow").read_all()]
+    for table in read:
+        assert table.column("v").to_pylist() == [None, EVERY_BYTE]
+        assert [dict(row) for row in table.column("fields").to_pylist()] == [dict(pairs) for _, pairs in entries]
+    with door(tmp_path / "other.rax") as (host, port):
+        url = f"redis://{host}:{port}"
+        command("export", path, "--redis", url)
+        command("import", tmp_path / "redis.rax", "--redis", url)
+    assert kept("other.rax") == kept("redis.rax") == entries
+
+
+@BOTH
+def test_the_door_gives_and_takes_every_byte_to_and_from_groups(path: Path, encoding: Any, every: Any) -> None:
+    with raxlog.open(path, encoding=encoding) as store, raxlog.redis_client(store) as client:
+        sid = client.xadd(EVERY_BYTE, {EVERY_BYTE: EVERY_BYTE})
+        client.xgroup_create(EVERY_BYTE, EVERY_BYTE, "0")
+        assert client.xreadgroup(EVERY_BYTE, EVERY_BYTE, {EVERY_BYTE: ">"}) == [
+            [EVERY_BYTE, [(sid, {EVERY_BYTE: EVERY_BYTE})]]]
+        [held] = store.stream(EVERY_BYTE).group(EVERY_BYTE).pending_entries()
+        assert (store.streams(), held.consumer) == ([every], every)
+        [entry] = store.stream(EVERY_BYTE).group(EVERY_BYTE).read(EVERY_BYTE, ids="0")
+        assert entry.pairs == [(every, every)]
 
 
 def test_commands_and_the_door_show_it_as_they_do_bytes(path: Path) -> None:
-    def command(*words: str | Path) -> str:
-        done = subprocess.run([sys.executable, "-m", "raxlog", *words], capture_output=True, check=True)
-        return done.stdout.decode()
-
     with raxlog.open(path) as store:
         store.stream("s").append({"n": EVERY_BYTE}, "1-1")
     shown = json.loads(command("range", path, "s", "--json"))

@@ -140,6 +140,7 @@ def _write(kind: str, part: Path, columns: Projection, batches: Any, compression
            about: dict[str, str], tally: Tally, report: ByteReport) -> None:
     """Write the batches, whose last column is the ID."""
     pa = load()
+    schema = columns.schema
     write: Callable[[Any], None]
     held: list[Any] = []
     with contextlib.ExitStack() as stack:
@@ -163,17 +164,21 @@ def _write(kind: str, part: Path, columns: Projection, batches: Any, compression
         else:
             from pyarrow import csv  # noqa: PLC0415
 
-            write = stack.enter_context(csv.CSVWriter(str(part), columns.schema)).write_table
+            schema = pa.schema([  # bytes as text: those that are not UTF-8 are refused as bytes only
+                field.with_type(pa.string()) if pa.types.is_binary(field.type) else field for field in schema])
+            write = stack.enter_context(csv.CSVWriter(str(part), schema)).write_table
         for batch in batches:
             *arrays, ids = batch.columns
             about.setdefault("raxlog.first_id", str(StreamID.from_bytes(ids[0].as_py())))
             about["raxlog.last_id"] = str(StreamID.from_bytes(ids[-1].as_py()))
-            held.append(pa.RecordBatch.from_arrays(arrays, schema=columns.schema))
+            held.append(pa.RecordBatch.from_arrays([
+                one.view(field.type) if pa.types.is_binary(one.type) else one
+                for one, field in zip(arrays, schema, strict=True)], schema=schema))
             if sum(map(len, held)) >= _ROW_GROUP:
                 write(pa.Table.from_batches(held))
                 held = []
             report(tally.rows, tally.rows)
-        write(pa.Table.from_batches(held, schema=columns.schema))
+        write(pa.Table.from_batches(held, schema=schema))
 
 
 def _summary(args: argparse.Namespace, path: Path, kind: str, tally: Tally, took: float) -> None:
