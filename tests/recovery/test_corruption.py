@@ -22,19 +22,19 @@ from raxlog.index.subjects.sublist import Subscription
 from raxlog.storage.format import keys as layout
 from raxlog.storage.trees.rax import Rax
 
-OPTIONS: dict[bytes, dict[str, Any]] = {
-    b"orders": {"node_max_entries": 3},
-    b"history": {"node_max_entries": 25, "compression": "zstd"},
-    b"mail": {},
+OPTIONS: dict[str, dict[str, Any]] = {
+    "orders": {"node_max_entries": 3},
+    "history": {"node_max_entries": 25, "compression": "zstd"},
+    "mail": {},
 }
 ENTRIES = 230  # of three in a node, so that a second leaf is noted in the index of ordinals
-Content = dict[bytes, list[tuple[raxlog.StreamID, list[tuple[bytes, bytes]]]]]
+Content = dict[str, list[tuple[raxlog.StreamID, list[tuple[str, str]]]]]
 
 
 def build(path: Path) -> Content:
     """Three streams with entries deleted at the head, in the middle, at the tail, and trimmed."""
     content: Content = {}
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         for name, options in OPTIONS.items():
             stream = store.stream(name, **options)
             ids = [f"{10 + number // 2}-{number % 2}" for number in range(ENTRIES)]
@@ -56,7 +56,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Content]:
 class Reader:
     """Reads everything of a stream in every way, and counts how often the damage was told."""
 
-    def __init__(self, store: raxlog.Store, name: bytes, content: Content) -> None:
+    def __init__(self, store: raxlog.Store, name: str, content: Content) -> None:
         self.stream = store.stream(name)
         self.entries = content[name]
         self.ids = [sid for sid, _ in self.entries]
@@ -114,9 +114,9 @@ class Reader:
         return info.length, info.first_entry.id, info.last_entry.id, info.entries_added
 
 
-def read_damaged(path: Path, content: Content, name: bytes, seed: int) -> list[raxlog.CorruptionError]:
+def read_damaged(path: Path, content: Content, name: str, seed: int) -> list[raxlog.CorruptionError]:
     """Read the damaged stream, and the others, which must be whole."""
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         assert store.streams() == sorted(OPTIONS)
         told = Reader(store, name, content).everything(random.Random(seed))
         for other in OPTIONS.keys() - {name}:
@@ -152,7 +152,7 @@ def test_a_flipped_bit_in_a_node_is_told_with_stream_and_node(
             assert told
             node = str(raxlog.StreamID.from_bytes(key[9:]))
             for error in told:
-                assert error.stream == repr(name.decode())
+                assert error.stream == repr(name)
                 assert error.node == node
                 assert node in str(error)
             shutil.rmtree(path)
@@ -167,7 +167,7 @@ def test_a_flipped_bit_in_a_record_is_told(sound: tuple[Path, Content], tmp_path
         for at in {0, 8, len(value) - 1, rng.randrange(len(value))}:
             damaged = {key: flipped(value, at, 1 << rng.randrange(8))}
             path = changed_copy(sound[0], tmp_path / f"{round_}-{at}", damaged)
-            assert read_damaged(path, sound[1], b"orders", round_)
+            assert read_damaged(path, sound[1], "orders", round_)
             shutil.rmtree(path)
 
 
@@ -176,7 +176,7 @@ def test_a_flipped_bit_in_a_name_is_told_and_leaves_the_others(sound: tuple[Path
     value = raw_records(sound[0])[key]
     for at in range(len(value)):
         path = changed_copy(sound[0], tmp_path / str(at), {key: flipped(value, at, 4)})
-        assert read_damaged(path, sound[1], b"orders", at)
+        assert read_damaged(path, sound[1], "orders", at)
         shutil.rmtree(path)
 
 
@@ -185,7 +185,7 @@ def test_a_flipped_bit_in_the_stores_own_record_refuses_the_store(sound: tuple[P
     for at in range(0, len(value), 5):
         path = changed_copy(sound[0], tmp_path / str(at), {layout.STORE_KEY: flipped(value, at, 1)})
         with pytest.raises(raxlog.CorruptionError):
-            raxlog.open(path, encoding=None)
+            raxlog.open(path)
 
 
 @pytest.mark.parametrize("kind", [layout.NODE, layout.HEADER, layout.ORDINAL, layout.DEAD])
@@ -193,7 +193,7 @@ def test_a_value_that_is_cut_off_is_told(sound: tuple[Path, Content], tmp_path: 
     for round_, (key, value) in enumerate(spread(records_of(sound[0], 1, kind), 3)):
         for size in (0, 7, len(value) // 2, len(value) - 1):
             path = changed_copy(sound[0], tmp_path / f"{round_}-{size}", {key: value[:size]})
-            assert read_damaged(path, sound[1], b"orders", round_)
+            assert read_damaged(path, sound[1], "orders", round_)
             shutil.rmtree(path)
 
 
@@ -217,7 +217,7 @@ def test_nodes_that_have_vanished_are_told_by_whoever_would_miss_them(
         path = changed_copy(sound[0], tmp_path / f"{low}-{high}", dict.fromkeys(keys[low:high]))
         told = read_damaged(path, sound[1], name, low)
         assert told
-        assert {error.stream for error in told} == {repr(name.decode())}
+        assert {error.stream for error in told} == {repr(name)}
         shutil.rmtree(path)
 
 
@@ -227,8 +227,8 @@ def test_every_entry_outside_a_damaged_node_can_still_be_read(sound: tuple[Path,
     behind = raxlog.StreamID.from_bytes(nodes[len(nodes) // 2 + 1][0][9:])
     master = raxlog.StreamID.from_bytes(key[9:])
     path = changed_copy(sound[0], tmp_path / "copy", {key: flipped(value, 40, 1)})
-    whole = sound[1][b"orders"]
-    with raxlog.open(path, encoding=None) as store:
+    whole = sound[1]["orders"]
+    with raxlog.open(path) as store:
         orders = store.stream("orders")
         for sid, pairs in whole:
             if sid < master or sid >= behind:
@@ -247,7 +247,7 @@ def test_appending_behind_a_damaged_last_node_is_refused(sound: tuple[Path, Cont
     key, value = records_of(sound[0], 1, layout.NODE)[-1]
     for change in (flipped(value, len(value) - 9, 1), None):
         path = changed_copy(sound[0], tmp_path / str(change is None), {key: change})
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             with pytest.raises(raxlog.CorruptionError) as caught:
                 store.stream("orders").append({"n": 1})
             assert caught.value.stream == "'orders'"
@@ -264,7 +264,7 @@ def test_pending_entries_that_vanish_after_they_were_found_whole_are_missed(
     tmp_path: Path, ask: Callable[[raxlog.Group], Any]
 ) -> None:
     """A damaged page may show its rows to one call and not to the next."""
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax") as store:
         stream = store.stream("s")
         stream.extend([{"n": n} for n in range(30)])
         stream.create_group("g", "0")
@@ -306,7 +306,7 @@ def show_in_place_of(path: Path, wanted: bytes, shown: bytes) -> bool:
 
 def test_a_family_whose_last_row_shows_one_of_an_earlier_family_does_not_end_there(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         stream = store.stream("s")
         stream.extend([{"n": n} for n in range(9)])
         group = stream.create_group("g", "0")
@@ -315,7 +315,7 @@ def test_a_family_whose_last_row_shows_one_of_an_earlier_family_does_not_end_the
     found = records_of(path, 1, layout.CONSUMER)
     assert len(found) == 3
     assert show_in_place_of(path, found[-1][0], records_of(path, 1, layout.GROUP)[0][0])
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         for read in (store.stream("s").group("g").consumers, store.stream("s").group("g").pending):
             with pytest.raises(raxlog.CorruptionError, match="comes behind"):
                 read()
@@ -325,11 +325,11 @@ def test_a_family_whose_last_row_shows_one_of_an_earlier_family_does_not_end_the
 def test_a_row_of_subscribers_that_comes_a_second_time_is_told(tmp_path: Path, logged: bool) -> None:
     """By those who ask for them. The store can be opened, also where the log has what data.mdb does not."""
     path = tmp_path / "s.rax"
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         for _ in range(15):
             store.subjects.insert_many([Subscription.of("a.b")] * 100)
     if logged:
-        with raxlog.open(path, durability="relaxed", encoding=None) as store:
+        with raxlog.open(path, durability="relaxed") as store:
             store.subjects.insert_many([Subscription.of("a.b")])
             path = shutil.copytree(path, tmp_path / "logged.rax")
     rows = sorted(key for key in raw_records(path) if b"a\0b\0" in key)
@@ -340,7 +340,7 @@ def test_a_row_of_subscribers_that_comes_a_second_time_is_told(tmp_path: Path, l
         shutil.copytree(path, copy)
         if show_in_place_of(copy, second, first):  # else they lie in two leaves
             damaged += 1
-            store = raxlog.open(copy, encoding=None)
+            store = raxlog.open(copy)
             with pytest.raises(raxlog.CorruptionError):
                 store.subjects.match("a.b")
             with contextlib.suppress(raxlog.CorruptionError):  # where the last checkpoint would write into that page

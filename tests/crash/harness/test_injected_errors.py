@@ -50,7 +50,7 @@ def test_a_flush_that_fails_is_no_acknowledgement(tmp_path: Path) -> None:
 
 
 def careless(folder: Path, ack: Callable[[Any], None], *, many: int) -> None:
-    with raxlog.open(folder / "s.rax", encoding=None) as store:
+    with raxlog.open(folder / "s.rax") as store:
         for n in range(many):
             with contextlib.suppress(raxlog.RaxlogError):
                 steps.step(store, "s", n)

@@ -24,7 +24,7 @@ SECONDS = 600.0 if os.environ.get("RAXLOG_LONG") else 8.0
 
 
 def _compact_again_and_again(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         while True:
             store.compact()
             time.sleep(0.02)
@@ -42,7 +42,7 @@ def test_nothing_is_lost_while_the_store_is_compacted_and_anybody_is_killed(tmp_
           f"longest append {max(crowd.waited[i] for i in range(3)) / 1e3:.0f} ms")
     assert generation > SECONDS
     assert sum(crowd.acked[i] for i in range(3)) > 100
-    with raxlog.open(crowd.path, encoding=None) as store:
+    with raxlog.open(crowd.path) as store:
         store.stream("much").append({"x": bytes(1 << 20)})
         store.delete_stream("much")  # so that there is something to give back
         store.compact()
@@ -53,20 +53,20 @@ def test_nothing_is_lost_while_the_store_is_compacted_and_anybody_is_killed(tmp_
 
 def test_a_store_can_be_opened_at_any_moment_of_a_compaction(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 0})
     opened = Notes(3)
 
     def open_again_and_again(say: Say, i: int) -> None:
         while True:
-            with raxlog.open(path, readonly=i == 0, encoding=None) as store:
+            with raxlog.open(path, readonly=i == 0) as store:
                 assert len(store.stream("s")) >= 1
                 if i == 2:
                     store.stream("s").append({"n": 1})
             opened[i] += 1
 
     def compact(say: Say) -> None:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             while True:
                 store.compact()
 
@@ -88,10 +88,10 @@ def test_the_storm_catches_a_writer_that_goes_on_in_a_superseded_generation(tmp_
     from raxlog.storage.files import generation  # noqa: PLC0415
 
     path = tmp_path / "s.rax"
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()
 
     def write_blindly(say: Say) -> None:
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             generation.successor = lambda get: None  # type: ignore[assignment]
             for n in range(3):
                 store.stream("w").append({"n": n})
@@ -100,10 +100,10 @@ def test_the_storm_catches_a_writer_that_goes_on_in_a_superseded_generation(tmp_
 
     with Child(write_blindly) as blind:
         blind.heard()
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             store.compact()
         blind.finish()
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert len(store.stream("w")) < 3
 
 
@@ -118,12 +118,12 @@ left = [old, old]  # what looks whether there is a store asks as well
 def generation(path):
     return left.pop() if left else real(path)
 directory.generation = generation
-with raxlog.open(sys.argv[1], encoding=None) as store:
+with raxlog.open(sys.argv[1]) as store:
     print(len(store.stream("s")))
 """
     path = tmp_path / "s.rax"
-    with raxlog.open(path, encoding=None) as store:
-        store.stream("s").extend([{"n": b"x" * 1000} for n in range(2000)])
+    with raxlog.open(path) as store:
+        store.stream("s").extend([{"n": "x" * 1000} for n in range(2000)])
         store.stream("s").trim(maxlen=100)
         shutil.copytree(path / "000001", tmp_path / "old", ignore=shutil.ignore_patterns("lock.mdb"))
         store.compact()

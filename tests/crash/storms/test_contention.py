@@ -28,7 +28,7 @@ def test_writers_and_readers_that_are_killed_all_the_time_lose_nothing(
 def test_the_crowd_catches_a_writer_that_acknowledges_before_it_commits(tmp_path: Path) -> None:
     class Hasty(Crowd):
         def write(self, say: Say, i: int) -> None:
-            with raxlog.open(self.path, encoding=None) as store:
+            with raxlog.open(self.path) as store:
                 n = len(store.stream(f"w{i}"))
                 assert self.acked[i] <= n <= self.acked[i] + 1
                 while True:
@@ -43,7 +43,7 @@ def test_the_crowd_catches_a_writer_that_acknowledges_before_it_commits(tmp_path
             while crowd.acked[0] < 20:
                 time.sleep(0.001)
             child.kill()
-        with raxlog.open(crowd.path, encoding=None) as store:
+        with raxlog.open(crowd.path) as store:
             if len(store.stream("w0")) < crowd.acked[0]:
                 return
     pytest.fail("the control was never caught: the storm proves nothing")

@@ -29,23 +29,23 @@ BATCH = 4
 AHEAD = 400  # orders that are always there to be worked on
 
 Worker = Callable[[raxlog.Store], bool]
-Invoices = list[list[tuple[bytes, bytes]]]
+Invoices = list[list[tuple[str, str]]]
 
 
 def orders(start: int, many: int) -> list[dict[str, int]]:
     return [{"no": n, "amount": n * 7919 % 1000} for n in range(start, start + many)]
 
 
-def invoices_of(batch: list[raxlog.Entry]) -> Iterator[dict[bytes, bytes | int]]:
+def invoices_of(batch: list[raxlog.Entry]) -> Iterator[dict[str, str | int]]:
     """Most orders give one invoice, every fifth two, every seventh none."""
     for order in batch:
-        number, amount = int(order.fields[b"no"]), int(order.fields[b"amount"])
+        number, amount = int(order.fields["no"]), int(order.fields["amount"])
         for part in range(0 if number % 7 == 0 else 2 if number % 5 == 0 else 1):
-            yield {b"order": order.fields[b"no"], b"part": part, b"amount": amount * 119 // 100}
+            yield {"order": order.fields["no"], "part": part, "amount": amount * 119 // 100}
 
 
 def count_up(tx: raxlog.Transaction, batch: list[raxlog.Entry]) -> None:
-    for key, more in ((b"total", sum(int(order.fields[b"amount"]) for order in batch)), (b"orders", len(batch))):
+    for key, more in (("total", sum(int(order.fields["amount"]) for order in batch)), ("orders", len(batch))):
         tx.state[key] = b"%d" % (int(tx.state.get(key, b"0")) + more)
 
 
@@ -91,7 +91,7 @@ def killed_worker(path: Path, work: Worker, batches: int, seconds: float) -> Non
     pid = os.fork()
     if pid == 0:
         try:
-            with raxlog.open(path, encoding=None) as store:
+            with raxlog.open(path) as store:
                 while work(store):
                     os.write(writing, b"!")
         finally:
@@ -107,31 +107,31 @@ def killed_worker(path: Path, work: Worker, batches: int, seconds: float) -> Non
 
 def disturbed(path: Path, work: Worker, kills: int, rng: random.Random) -> int:
     """Kill it so often, then let it come to its end; how many orders there were."""
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("orders").create_group("invoicing", "0", create_stream=True)
     placed = 0
     for _ in range(kills):
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             if store.stream("orders").group("invoicing").lag < AHEAD:
                 store.stream("orders").extend(orders(placed, 2 * AHEAD))
                 placed += 2 * AHEAD
         killed_worker(path, work, rng.randrange(3), rng.random() * 0.008)
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         while work(store):
             pass
     return placed
 
 
-def outcome(path: Path) -> tuple[Invoices, dict[bytes, bytes]]:
-    with raxlog.open(path, readonly=True, encoding=None) as store:
+def outcome(path: Path) -> tuple[Invoices, dict[str, bytes]]:
+    with raxlog.open(path, readonly=True) as store:
         group = store.stream("orders").group("invoicing")
         assert group.pending().total == 0
         assert group.lag == 0
         return [entry.pairs for entry in store.stream("invoices").range()], dict(store.state)
 
 
-def undisturbed(path: Path, placed: int) -> tuple[Invoices, dict[bytes, bytes]]:
-    with raxlog.open(path, encoding=None) as store:
+def undisturbed(path: Path, placed: int) -> tuple[Invoices, dict[str, bytes]]:
+    with raxlog.open(path) as store:
         store.stream("orders").extend(orders(0, placed))
         store.stream("orders").create_group("invoicing", "0")
         while one_transaction(store):

@@ -61,7 +61,7 @@ class Log:
 
 
 def produce(path: Path, log: Log, name: str, rng: random.Random, early: bool) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         jobs = store.stream("jobs")
         while True:
             tickets = [f"{name}-{rng.getrandbits(60):x}" for _ in range(rng.choice([1, 1, 1, 5, 20]))]
@@ -75,7 +75,7 @@ def produce(path: Path, log: Log, name: str, rng: random.Random, early: bool) ->
 
 
 def consume(path: Path, log: Log, name: str, rng: random.Random, early: bool) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         group = store.stream("jobs").group(CONSUMERS[name])
         held = read(log, group, name, ids="0")  # what it had when it died
         while True:
@@ -122,7 +122,7 @@ def storm(folder: Path, seconds: float, seed: int, early: str = "") -> int:
     """Run them all, killing one at random every few dozen milliseconds; how many were killed."""
     rng = random.Random(seed)
     path = folder / "queue.rax"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         for group in set(CONSUMERS.values()):
             store.stream("jobs").create_group(group, "0", create_stream=True)
     running: dict[str, int] = {}
@@ -205,9 +205,9 @@ def story_of(folder: Path, group: str) -> Story:
 def problems(folder: Path) -> list[str]:
     """What contradicts the promises."""
     found: list[str] = []
-    with raxlog.open(folder / "queue.rax", encoding=None) as store:
+    with raxlog.open(folder / "queue.rax") as store:
         jobs = store.stream("jobs")
-        stream = {str(entry.id): entry.fields[b"ticket"].decode() for entry in jobs.range()}
+        stream = {str(entry.id): entry.fields["ticket"] for entry in jobs.range()}
         tickets = Counter(stream.values())
         found += [f"ticket {ticket} is in the stream {many} times" for ticket, many in tickets.items() if many > 1]
         for name in PRODUCERS:
@@ -260,9 +260,9 @@ def group_problems(group: raxlog.Group, story: Story, stream: dict[str, str]) ->
         unheard = row.deliveries - told
         if not 0 <= unheard <= slack:
             found.append(f"{sid} is counted {row.deliveries} times, and was told {told} times")
-        if unheard == 0 and row.consumer.decode() != times[-1].consumer:
+        if unheard == 0 and row.consumer != times[-1].consumer:
             found.append(f"{sid} is {row.consumer!r}'s, and was last given to {times[-1].consumer}")
-        if unheard and not story.reads_in_flight[row.consumer.decode()]:
+        if unheard and not story.reads_in_flight[row.consumer]:
             found.append(f"{row.consumer!r} has {sid}, was never told, and never died reading")
     summary = group.pending()
     if summary.total != len(pending) or sum(summary.consumers.values()) != len(pending):
@@ -273,7 +273,7 @@ def group_problems(group: raxlog.Group, story: Story, stream: dict[str, str]) ->
 def drain(folder: Path) -> dict[str, set[str]]:
     """Undisturbed, each group takes what is left: claimed or new. What each was given."""
     given: dict[str, set[str]] = {}
-    with raxlog.open(folder / "queue.rax", encoding=None) as store:
+    with raxlog.open(folder / "queue.rax") as store:
         for group in set(CONSUMERS.values()):
             handle = store.stream("jobs").group(group)
             done = [row.id for row in handle.pending_entries("-")]
@@ -302,7 +302,7 @@ def test_a_queue_whose_workers_are_killed_again_and_again_tells_one_story(tmp_pa
     redelivered = 0
     for group in given:
         story = story_of(tmp_path, group)
-        with raxlog.open(tmp_path / "queue.rax", encoding=None) as store:
+        with raxlog.open(tmp_path / "queue.rax") as store:
             everything = {str(entry.id) for entry in store.stream("jobs").range()}
         reached = given[group] | story.deliveries.keys() | {sid for ids in story.ack_in_flight for sid in ids}
         assert everything <= reached

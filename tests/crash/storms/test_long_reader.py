@@ -28,7 +28,7 @@ def test_the_control_a_read_that_never_ends_lets_the_file_grow_and_is_named(
 ) -> None:
     monkeypatch.setattr(log_file, "RING", log_file.LEAST)  # as in the test above: there are many checkpoints
     path = tmp_path / "s.rax"
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         for _ in range(100):
             churn(store)
         before = size(store)

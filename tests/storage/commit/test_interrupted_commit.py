@@ -86,7 +86,7 @@ def test_a_storm_of_interruptions_hangs_nobody_and_loses_nothing(tmp_path: Path,
     interruptions = [0] * count
     stop = time.monotonic() + 4
 
-    with raxlog.open(tmp_path / "s.rax", map_size=map_size, lock_timeout=20, encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax", map_size=map_size, lock_timeout=20) as store:
         stream = store.stream("s")
         store.stream("other").append({"a": "b"})
 
@@ -121,7 +121,7 @@ def test_a_storm_of_interruptions_hangs_nobody_and_loses_nothing(tmp_path: Path,
 
         seen: list[list[int]] = [[] for _ in range(count)]
         for entry in stream.range():
-            seen[int(entry.fields[b"thread"])].append(int(entry.fields[b"n"]))
+            seen[int(entry.fields["thread"])].append(int(entry.fields["n"]))
         for number in range(count):
             assert len(seen[number]) == len(set(seen[number])), "a call was applied twice"
             assert seen[number] == sorted(seen[number])
@@ -130,7 +130,7 @@ def test_a_storm_of_interruptions_hangs_nobody_and_loses_nothing(tmp_path: Path,
         assert sum(interruptions) > 100
         assert in_threads(4, lambda n: stream.append({"after": n}), 10) == []
         assert not store._env.commits.queue
-    reopened = raxlog.open(tmp_path / "s.rax", encoding=None)
+    reopened = raxlog.open(tmp_path / "s.rax")
     assert len(reopened.stream("s")) == sum(map(len, seen)) + 4
     reopened.close()
 
@@ -149,7 +149,7 @@ def test_a_storm_of_ctrl_c_on_a_lone_writer_and_reader(tmp_path: Path) -> None:
 
         signal.signal(signal.SIGINT, strike)
         stop = time.monotonic() + 3
-        with raxlog.open(path, map_size=1 << 16, encoding=None) as store:
+        with raxlog.open(path, map_size=1 << 16) as store:
             stream = store.stream("s")
             say("ready")
             while time.monotonic() < stop:
@@ -176,8 +176,8 @@ def test_a_storm_of_ctrl_c_on_a_lone_writer_and_reader(tmp_path: Path) -> None:
         acknowledged, interrupted, closing = child.finish()[-1]
     assert interrupted > 100
     assert closing < 5, "a read that had been broken off held up close()"
-    with raxlog.open(path, encoding=None) as store:
-        there = [int(entry.fields[b"n"]) for entry in store.stream("s").range()]
+    with raxlog.open(path) as store:
+        there = [int(entry.fields["n"]) for entry in store.stream("s").range()]
     assert there == sorted(set(there))
     assert set(acknowledged) <= set(there)
 
@@ -234,7 +234,7 @@ def signals_in_a_row(path: Path, seconds: float, seed: int, lock_timeout: float 
                 raise Interrupt
 
         signal.signal(signal.SIGALRM, strike)
-        with raxlog.open(path, lock_timeout=lock_timeout, encoding=None) as store:
+        with raxlog.open(path, lock_timeout=lock_timeout) as store:
             stream = store.stream("s")
 
             def append(n: int) -> None:

@@ -32,7 +32,7 @@ SEED = int(os.environ.get("RAXLOG_SEED", "5"))
 def path(tmp_path: Path) -> Path:
     """A store whose log is small."""
     place = tmp_path / "s.rax"
-    raxlog.open(place, max_map_size=8 * RING, encoding=None).close()
+    raxlog.open(place, max_map_size=8 * RING).close()
     return place
 
 
@@ -48,7 +48,7 @@ def run(path: Path, work: str, **options: object) -> str:
     program = f"""
 import os, raxlog, signal
 def kill(): os.kill(os.getpid(), signal.SIGKILL)
-store = raxlog.open({str(path)!r}, **{options!r}, encoding=None)
+store = raxlog.open({str(path)!r}, **{options!r})
 """
     ended = subprocess.run([sys.executable, "-c", program + work], stdout=subprocess.PIPE, check=False, timeout=60)
     assert ended.returncode in (0, -signal.SIGKILL)
@@ -56,7 +56,7 @@ store = raxlog.open({str(path)!r}, **{options!r}, encoding=None)
 
 
 def numbers(store: raxlog.Store) -> list[int]:
-    return [int(entry.fields[b"n"]) for entry in store.stream("s").range()]
+    return [int(entry.fields["n"]) for entry in store.stream("s").range()]
 
 
 def log_of(path: Path) -> Path:
@@ -82,10 +82,10 @@ def header(file: Path, at: int, content: bytes) -> None:
 
 
 def test_what_a_killed_process_has_committed_is_there(killed: Path) -> None:
-    with raxlog.open(killed, encoding=None) as store:
+    with raxlog.open(killed) as store:
         assert numbers(store) == list(range(40))
         store.stream("s").append({"n": 40}, id="41-0")
-    with raxlog.open(killed, readonly=True, encoding=None) as store:
+    with raxlog.open(killed, readonly=True) as store:
         assert numbers(store) == list(range(41))
 
 
@@ -116,7 +116,7 @@ def forget_applied(file: Path) -> None:
 def test_a_damaged_log_is_refused(killed: Path, spoil: Callable[[Path], None], said: str, readonly: bool) -> None:
     spoil(log_of(killed))
     with pytest.raises(raxlog.CorruptionError, match=said) as refused:
-        raxlog.open(killed, readonly=readonly, encoding=None)
+        raxlog.open(killed, readonly=readonly)
     assert str(log_of(killed)) in str(refused.value)
     assert any(problem.kind == "log" for problem in raxlog.check(killed).problems)
 
@@ -151,8 +151,8 @@ def test_a_damaged_record_is_seen_by_those_of_the_next_lap_after_a_restart(path:
     flip(log_of(path), log_file.HEADER + place + inside)
     for readonly in (True, False):
         with pytest.raises(raxlog.CorruptionError, match=f"damaged at byte {log_file.HEADER + place}"):
-            raxlog.open(path, readonly=readonly, encoding=None)
-    with raxlog.open(path.parent / "whole" / "s.rax", encoding=None) as store:
+            raxlog.open(path, readonly=readonly)
+    with raxlog.open(path.parent / "whole" / "s.rax") as store:
         assert numbers(store) == list(range(60))
 
 
@@ -171,13 +171,13 @@ kill()"""))
     (path / "000001" / log_file.STATE).write_bytes(bytes(8192))
     flip(log_of(path), log_file.HEADER + start + 10)  # its length
     with pytest.raises(raxlog.CorruptionError, match=f"damaged at byte {log_file.HEADER + start}"):
-        raxlog.open(path, encoding=None)
+        raxlog.open(path)
 
 
 @pytest.mark.parametrize("laps", [1, 3])
 def test_a_data_file_that_is_older_than_what_is_left_of_its_log_is_refused_after_a_restart(path: Path,
                                                                                           laps: int) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         for n in range(100):
             store.stream("s").append({"n": n, "x": "y" * 100})
     data = (path / "000001" / "data.mdb").read_bytes()
@@ -189,7 +189,7 @@ kill()""")
     (path / "000001" / "data.mdb").write_bytes(data)
     (path / "000001" / log_file.STATE).write_bytes(bytes(8192))
     with pytest.raises(raxlog.CorruptionError, match="acknowledged"):
-        raxlog.open(path, encoding=None)
+        raxlog.open(path)
 
 
 @pytest.mark.parametrize("bits", [31, 32, 33, 40, 62])
@@ -197,14 +197,14 @@ def test_a_log_goes_on_beyond_each_power_of_two(path: Path, bits: int) -> None:
     start = (1 << bits) - 500
     with lmdb.open(str(path / "000001"), create=False) as data, data.begin(write=True) as txn:
         txn.put(log_file.APPLIED, records.seal(log_file.APPLIED, [start, 7, start, 7]))
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         for n in range(0, 20, 2):
             store.stream("s").append({"n": n})
             run(path, f"store.stream('s').append({{'n': {n + 1}}})\nkill()")
             assert numbers(store) == list(range(n + 2))
         assert store._env.map.log.pos > 1 << bits
     run(path, "for n in range(20, 30): store.stream('s').append({'n': n})\nkill()")
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert numbers(store) == list(range(30))
         assert store.compact(lambda *_: None) is not None
         assert numbers(store) == list(range(30))
@@ -214,30 +214,30 @@ def test_a_log_goes_on_beyond_each_power_of_two(path: Path, bits: int) -> None:
 def test_a_log_of_a_newer_format_is_refused(killed: Path) -> None:
     header(log_of(killed), 16, (2).to_bytes(8, "little"))
     with pytest.raises(raxlog.UnsupportedFormat, match="format 2"):
-        raxlog.open(killed, encoding=None)
+        raxlog.open(killed)
 
 
 def test_the_log_of_another_store_is_refused(killed: Path, tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "other", encoding=None) as store:
+    with raxlog.open(tmp_path / "other") as store:
         store.stream("s").append({"n": 7})
     shutil.copy(log_of(tmp_path / "other"), log_of(killed))
     with pytest.raises(raxlog.CorruptionError, match="another store"):
-        raxlog.open(killed, encoding=None)
+        raxlog.open(killed)
 
 
 @pytest.mark.parametrize("state", [b"\xff" * 8192, b"", os.urandom(8192)])
 def test_what_the_shared_file_says_does_not_count_for_the_first_to_enter(killed: Path, state: bytes) -> None:
     shared = killed / "000001" / log_file.STATE
     shared.write_bytes(state)
-    with raxlog.open(killed, encoding=None) as store:
+    with raxlog.open(killed) as store:
         assert numbers(store) == list(range(40))
     shared.unlink()
-    with raxlog.open(killed, encoding=None) as store:
+    with raxlog.open(killed) as store:
         assert numbers(store) == list(range(40))
 
 
 def test_an_end_that_lies_beyond_the_records_is_refused(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 0})
         content = (path / "000001" / log_file.STATE).read_bytes()
         end = int.from_bytes(content[4096:4104], "little")
@@ -256,7 +256,7 @@ def test_an_end_that_lies_before_acknowledged_records_hides_none_of_them(path: P
     """Three commits before the end. What is on disk shows the end all the same; else one record can be a killed call's,
     and not three."""
     shared = path / "000001" / log_file.STATE
-    with raxlog.open(path, durability=durability, encoding=None) as store:
+    with raxlog.open(path, durability=durability) as store:
         inside = store._env.map.log
         places = []
         for n in range(10):
@@ -267,7 +267,7 @@ def test_an_end_that_lies_before_acknowledged_records_hides_none_of_them(path: P
                 change(shared, 4096 + 8 * log.FLUSHED, places[-4].to_bytes(8, "little"))
                 inside.flushed = time.monotonic() + 1e6
         change(shared, 4096, places[-4].to_bytes(8, "little"))
-        program = f"import raxlog\nstore = raxlog.open({str(path)!r}, durability={durability!r}, encoding=None)\n"
+        program = f"import raxlog\nstore = raxlog.open({str(path)!r}, durability={durability!r})\n"
         program += "store.stream('s').append({'n': 10})\n"
         ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
         if durability == "relaxed":
@@ -281,7 +281,7 @@ def test_an_end_that_lies_before_acknowledged_records_hides_none_of_them(path: P
 
 @pytest.mark.parametrize("size", [0, log_file.HEADER, log_file.HEADER + RING - 1])
 def test_a_writer_notices_that_the_log_was_cut_off_in_use_and_saves_what_it_holds(path: Path, size: int) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         for n in range(40):
             store.stream("s").append({"n": n})
         os.truncate(log_of(path), size)
@@ -290,15 +290,15 @@ def test_a_writer_notices_that_the_log_was_cut_off_in_use_and_saves_what_it_hold
                 store.stream("s").append({"n": 40})
         assert numbers(store) == list(range(40))
     with pytest.raises(raxlog.CorruptionError, match="log"):
-        raxlog.open(path, encoding=None)
+        raxlog.open(path)
     raxlog.salvage(path, path.with_name("saved.rax"))
-    with raxlog.open(path.with_name("saved.rax"), encoding=None) as store:
+    with raxlog.open(path.with_name("saved.rax")) as store:
         assert numbers(store) == list(range(40))
 
 
 @pytest.mark.parametrize("name", [log_file.LOG, log_file.STATE])
 def test_a_file_that_is_deleted_in_use_is_noticed(path: Path, name: str) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 0})
         (path / "000001" / name).unlink()
         with pytest.raises(raxlog.StoreError, match=name):
@@ -314,10 +314,10 @@ def test_a_record_that_was_lost_brings_nothing_back_when_it_is_written_again(pat
     after = log_of(path).read_bytes()
     first = next(at for at in range(len(after)) if after[at] != before[at])
     change(log_of(path), first, before[first : first + 8])
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert numbers(store) == [0]
     run(path, work % (1, 2) + "kill()", durability="relaxed")
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert numbers(store) == [0, 1]
 
 
@@ -338,18 +338,18 @@ def read_only(path: Path) -> Iterator[Path]:
 def test_a_medium_that_cannot_be_written_shows_what_the_log_holds(killed: Path) -> None:
     with read_only(killed) as place:
         before = {file.name: file.read_bytes() for file in (killed / "000001").iterdir()}
-        with raxlog.open(place, readonly=True, encoding=None) as store:
+        with raxlog.open(place, readonly=True) as store:
             assert numbers(store) == list(range(40))
         assert {file.name: file.read_bytes() for file in (killed / "000001").iterdir()} == before
         with pytest.raises(raxlog.ReadOnlyStore):
-            raxlog.open(place, encoding=None)
+            raxlog.open(place)
 
 
 def test_a_medium_that_cannot_be_written_shows_that_the_last_record_is_damaged(killed: Path) -> None:
     flip(log_of(killed), last_byte(killed))
     with read_only(killed) as place:
         with pytest.raises(raxlog.CorruptionError, match="damaged at byte"):
-            raxlog.open(place, readonly=True, encoding=None)
+            raxlog.open(place, readonly=True)
         found = raxlog.check(place)
         assert not found.ok
         assert "damaged at byte" in str(found.problems)
@@ -362,7 +362,7 @@ def last_byte(path: Path) -> int:
 
 
 def test_a_reader_beside_a_writer_sees_all_that_was_acknowledged(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         code = f"import raxlog\nwith raxlog.open({str(path)!r}, readonly=True) as s: print(len(s.stream('s')))"
         for n in range(200):
             store.stream("s").append({"n": n, "x": "y" * 500})
@@ -372,7 +372,7 @@ def test_a_reader_beside_a_writer_sees_all_that_was_acknowledged(path: Path) -> 
 
 
 def test_a_child_and_its_parent_go_on_beside_each_other(path: Path) -> None:
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         store.stream("s").append({"n": 0})
         child = os.fork()
         if not child:
@@ -388,7 +388,7 @@ def test_a_child_and_its_parent_go_on_beside_each_other(path: Path) -> None:
 
 
 def test_a_compacted_store_has_a_log_again(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         for n in range(500):
             store.stream("s").append({"n": n, "x": "y" * 1000})
         store.stream("s").trim(maxlen=5)
@@ -396,15 +396,15 @@ def test_a_compacted_store_has_a_log_again(path: Path) -> None:
         store.stream("s").append({"n": 500})
         assert numbers(store) == [495, 496, 497, 498, 499, 500]
     assert (path / "000002" / log_file.LOG).exists()
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert numbers(store)[-1] == 500
 
 
 def test_a_stopped_process_in_a_checkpoint_is_named_after_lock_timeout(path: Path) -> None:
-    with raxlog.open(path, lock_timeout=0.5, encoding=None) as store:
+    with raxlog.open(path, lock_timeout=0.5) as store:
         program = f"""
 import raxlog, sys, time
-store = raxlog.open({str(path)!r}, encoding=None)
+store = raxlog.open({str(path)!r})
 with store._env.map.log.held(True):
     print(flush=True)
     time.sleep(60)
@@ -448,7 +448,7 @@ def find_damage(self, is_short):
     print("here", flush=True)
     time.sleep(60)
 Log.find_damage = find_damage
-raxlog.open(sys.argv[1], encoding=None)
+raxlog.open(sys.argv[1])
 """
 FINDS_THE_WAY_SHUT = """
 import raxlog, sys
@@ -464,7 +464,7 @@ def taken(file, *args, **more):
             sys.stdin.readline()
         raise
 ofd_lock.take = taken
-with raxlog.open(sys.argv[1], encoding=None) as store:
+with raxlog.open(sys.argv[1]) as store:
     store.stream("s").append({"n": 40})
     print("appended", flush=True)
     sys.stdin.readline()
@@ -480,14 +480,14 @@ def stop(frame, event, function):
         print("here", flush=True)
         sys.stdin.readline()
 sys.setprofile(stop)
-with raxlog.open(sys.argv[1], encoding=None) as store:
+with raxlog.open(sys.argv[1]) as store:
     store.stream("s").append({"n": 41})
 """
 
 
 def test_two_that_find_the_words_of_all_missing_do_not_undo_what_the_other_writes_there(killed: Path) -> None:
     (killed / "000001" / log_file.STATE).unlink()
-    with begin_program(MAKES_THE_WORDS_LATE, killed) as late, raxlog.open(killed, encoding=None) as store:
+    with begin_program(MAKES_THE_WORDS_LATE, killed) as late, raxlog.open(killed) as store:
         store.stream("s").append({"n": 40})
         late.communicate(b"\n", timeout=60)
         assert late.returncode == 0
@@ -506,7 +506,7 @@ def test_a_process_that_is_killed_as_it_enters_first_leaves_that_to_those_that_w
         second.stdin.write(b"\n")
         second.stdin.flush()
         assert second.stdout.readline() == b"appended\n"
-        with raxlog.open(killed, encoding=None) as store:
+        with raxlog.open(killed) as store:
             store.stream("s").append({"n": 41})
             assert numbers(store) == list(range(42))
         second.communicate(b"\n", timeout=60)
@@ -518,9 +518,9 @@ def test_a_process_that_was_stopped_as_it_entered_is_named(killed: Path, monkeyp
     with begin_program(STOPS_AS_IT_ENTERS, killed) as stopped:
         stopped.send_signal(signal.SIGSTOP)
         with pytest.raises(raxlog.LockTimeout, match=f"process {stopped.pid}, which is opening {killed}"):
-            raxlog.open(killed, encoding=None)
+            raxlog.open(killed)
         stopped.send_signal(signal.SIGKILL)
-    with raxlog.open(killed, encoding=None) as store:
+    with raxlog.open(killed) as store:
         assert numbers(store) == list(range(40))
 
 
@@ -547,10 +547,10 @@ def test_an_opening_whose_closing_an_exception_has_struck_keeps_no_lock(
             patched.setattr(ofd_lock, "take", taken)
             patched.setattr(ofd_lock, "give_back", given_back)
             with pytest.raises(KeyboardInterrupt):
-                raxlog.open(killed, encoding=None)
+                raxlog.open(killed)
         assert struck == ["take", "give_back"]
         monkeypatch.setattr(log, "PATIENCE", 0.5)
-        with raxlog.open(killed, encoding=None) as store:
+        with raxlog.open(killed) as store:
             assert numbers(store) == list(range(40))
     finally:
         gc.enable()
@@ -562,7 +562,7 @@ def test_a_relaxed_writer_waits_for_a_checkpoint_before_its_changes_fill_the_mem
     """A delta of some bytes keeps a whole node in memory: the ring alone would let far more come."""
     cap = 1 << 16
     monkeypatch.setattr(log, "MOST_MEMORY", cap)
-    with raxlog.open(tmp_path / "large.rax", durability="relaxed", encoding=None) as store:
+    with raxlog.open(tmp_path / "large.rax", durability="relaxed") as store:
         ids = store.stream("s").extend([{"n": n, "x": "y" * 100} for n in range(30_000)])
         inside = store._env.map.log
         assert inside is not None
@@ -591,7 +591,7 @@ def test_a_relaxed_writer_waits_for_a_checkpoint_before_its_changes_fill_the_mem
 
 
 def test_values_too_large_for_the_ring_do_not_stay_in_memory(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         for n in range(5):
             store.stream("s").append({"n": n, "x": bytes(RING)})
             assert store._env.map.log is not None
@@ -599,23 +599,23 @@ def test_values_too_large_for_the_ring_do_not_stay_in_memory(path: Path) -> None
         assert numbers(store) == list(range(5))
         store.stream("s").append({"n": 5})
     run(path, f"store.stream('s').append({{'n': 6, 'x': bytes({RING})}})\nkill()")
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert numbers(store) == list(range(7))
 
 
 def test_a_key_that_lmdb_cannot_hold_is_refused_by_its_own_call(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 0})
         for key in (b"", b"k" * 600):
             with pytest.raises(raxlog.StoreError):
                 store._env.commits.submit(lambda txn, key=key: txn.put(key, b""), 10.0)
         store.stream("s").append({"n": 1})
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert numbers(store) == [0, 1]
 
 
 def test_an_open_store_that_has_committed_last_keeps_its_streams_warm(path: Path) -> None:
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 0})
         epoch = store._env.commits.epoch
         for n in range(1, 20):
@@ -639,7 +639,7 @@ def test_a_closed_store_leaves_none_of_its_files_open(path: Path) -> None:
         except OSError:
             return ""
 
-    store = raxlog.open(path, encoding=None)
+    store = raxlog.open(path)
     store.stream("s").append({"n": 0})
     assert held()
     store.close()
@@ -649,7 +649,7 @@ def test_a_closed_store_leaves_none_of_its_files_open(path: Path) -> None:
 def test_every_kind_of_change_is_in_the_log(tmp_path: Path) -> None:
     """A copy made after each is as after a kill, or a power cut; the data file has none of it."""
     path = tmp_path / "large.rax"  # its log is so large that no checkpoint is due
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store._env.map.log.every = 1 << 40  # type: ignore[union-attr]  # bytes: no checkpoint comes by itself
         events = store.stream("s")
         ids = events.extend([{"n": n} for n in range(500)])
@@ -660,7 +660,7 @@ def test_every_kind_of_change_is_in_the_log(tmp_path: Path) -> None:
             lambda: group.ack(*ids[:150]),
             lambda: events.delete(*ids[100:130]),
             lambda: events.trim(maxlen=300),
-            lambda: store.state.__setitem__(b"k", b"v"),
+            lambda: store.state.__setitem__("k", b"v"),
             lambda: store.rename_stream("s", "t"),
             lambda: store.stream("u").append({"a": 1}),
             lambda: store.delete_stream("u"),
@@ -670,7 +670,7 @@ def test_every_kind_of_change_is_in_the_log(tmp_path: Path) -> None:
             step()
             assert (path / "000001" / "data.mdb").read_bytes() == data
             shutil.copytree(path, tmp_path / str(number))
-            with raxlog.open(tmp_path / str(number), encoding=None) as again:
+            with raxlog.open(tmp_path / str(number)) as again:
                 assert seen(again) == seen(store)
 
 
@@ -708,9 +708,9 @@ for n in range(100, 2000):
 print(n, flush=True)
 os._exit(0)
 """
-    program = f"import os, raxlog, signal\nstore = raxlog.open({str(path)!r}, encoding=None)\n{code}"
+    program = f"import os, raxlog, signal\nstore = raxlog.open({str(path)!r})\n{code}"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert 100 <= int(done.stdout) < 1999
         assert numbers(store) == list(range(int(done.stdout)))
         store.stream("s").append({"n": "more"})
@@ -723,7 +723,7 @@ def test_what_looks_like_a_later_record_is_one_if_it_fits_and_is_of_a_known_open
     killed: Path, length: int, other: int, is_record: bool
 ) -> None:
     """Else it is the inside of a torn one, or a sector of it beside one of the lap before."""
-    with raxlog.open(killed, readonly=True, encoding=None) as store:
+    with raxlog.open(killed, readonly=True) as store:
         end = store._env.map.log.pos
     opening = log._RECORD.unpack_from(log_of(killed).read_bytes(), log_file.HEADER)[4] | 1
     assert end < RING
@@ -736,7 +736,7 @@ def test_a_record_of_any_opening_that_is_valid_behind_a_torn_one_says_what_was_o
     killed: Path, all_before_on_disk: int
 ) -> None:
     """The number in the torn one's head may be any: its end may be a sector of the lap before."""
-    with raxlog.open(killed, readonly=True, encoding=None) as store:
+    with raxlog.open(killed, readonly=True) as store:
         end = store._env.map.log.pos
     torn = log._RECORD.pack(1 << 60, 1000, end + 100, 0, 0x25252525).ljust(log.HEAD + 1000, b"%")
     covered = log._RECORD.pack(0, 3, end + 100 + len(torn), 0, 0x77777776 | all_before_on_disk)[8:] + b"\0\0\0"
@@ -750,9 +750,9 @@ def with_behind(killed: Path, end: int, behind: bytes, is_record: bool) -> None:
     change(log_of(killed), log_file.HEADER + end % RING + 100, behind)
     if is_record:
         with pytest.raises(raxlog.CorruptionError, match="acknowledged there, or behind it"):
-            raxlog.open(killed, encoding=None)
+            raxlog.open(killed)
         return
-    with raxlog.open(killed, encoding=None) as store:
+    with raxlog.open(killed) as store:
         assert numbers(store) == list(range(40))
 
 
@@ -775,7 +775,7 @@ for n in range(20000):
     assert stale[24] & 1
     new = log._RECORD.pack(1 << 60, size - log.HEAD, end + size, 0, 0)[:boundary]
     change(log_of(path), log_file.HEADER + place, new + stale[boundary:])
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert store._env.map.log.pos >= end
 
 
@@ -801,7 +801,7 @@ kill()"""))
                       == place and log._RECORD.unpack_from(ring, place)[1] < 1000)
     stale = [place for place in heads if place > end % RING][3]
     change(log_of(path), log_file.HEADER + stale + 14, b"\x01\0\0\0\0\0" + b"\x03\x30\0\0\x03\x30\0\0")
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert store._env.map.log.pos >= end
         assert set(numbers(store)) == {1}
 
@@ -819,7 +819,7 @@ store.stream("killed").append({"n": 0})
 @pytest.mark.parametrize("durability", ["commit", "relaxed"])
 def test_a_record_that_does_not_fit_behind_that_of_a_killed_call_is_the_next_one(path: Path, durability: str) -> None:
     """The ring ends there: the next record goes to its beginning, and what was left before that does not count."""
-    with raxlog.open(path, durability=durability, encoding=None) as store:
+    with raxlog.open(path, durability=durability) as store:
         log_there = store._env.map.log
         stream = store.stream("s")
         n = 0
@@ -835,8 +835,8 @@ def test_a_record_that_does_not_fit_behind_that_of_a_killed_call_is_the_next_one
             assert log_there.pos // RING == end // RING + 1, "the record was not the first of a lap: the case is none"
             stream.append({"n": n + 1})
             run(path, f"""
-assert [int(entry.fields[b"n"]) for entry in store.stream("s").range()] == list(range({n + 2}))
-assert store.streams() == [b"s"]
+assert [int(entry.fields["n"]) for entry in store.stream("s").range()] == list(range({n + 2}))
+assert store.streams() == ["s"]
 os._exit(0)""")
 
 
@@ -867,14 +867,14 @@ while wanted == 0 or left[0] <= 0:
     except KeyboardInterrupt:
         pass
     sys.settrace(None)
-    assert [int(e.fields[b"n"]) for e in store.stream("s").range()] == list(range(n + 1))
+    assert [int(e.fields["n"]) for e in store.stream("s").range()] == list(range(n + 1))
     n += 1
 assert wanted > 10
 print(n, flush=True)
 wanted = 0
 while wanted == 0 or left[0] <= 0:
     wanted += 1
-    store = raxlog.open({str(path)!r}, encoding=None)
+    store = raxlog.open({str(path)!r})
     store.stream("s").append({{"n": n}}, id=f"{{n + 1}}-0")
     n += 1
     left = strike("close_files", wanted)
@@ -884,29 +884,29 @@ while wanted == 0 or left[0] <= 0:
         pass
     sys.settrace(None)
     store.close()
-    with raxlog.open({str(path)!r}, encoding=None) as store:
-        assert [int(e.fields[b"n"]) for e in store.stream("s").range()] == list(range(n))
+    with raxlog.open({str(path)!r}) as store:
+        assert [int(e.fields["n"]) for e in store.stream("s").range()] == list(range(n))
 assert wanted > 40
 print(n, flush=True)
 os._exit(0)
 """
-    program = f"import os, raxlog\nstore = raxlog.open({str(path)!r}, encoding=None)\n{code}"
+    program = f"import os, raxlog\nstore = raxlog.open({str(path)!r})\n{code}"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60,
                           env={**os.environ, "RAXLOG_PURE": "1"})
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert numbers(store) == list(range(int(done.stdout.split()[-1])))
 
 
 def test_a_large_transaction_behind_a_killed_call_is_all_that_a_reader_sees(path: Path) -> None:
     """Also a reader whose snapshot of LMDB's was begun before that."""
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         stream = store.stream("s")
         for n in range(5):
             stream.append({"n": n})
         program = f"""
 import raxlog
-store = raxlog.open({str(path)!r}, encoding=None)
-numbers = lambda: [int(entry.fields[b"n"]) for entry in store.stream("s").range()]
+store = raxlog.open({str(path)!r})
+numbers = lambda: [int(entry.fields["n"]) for entry in store.stream("s").range()]
 numbers()
 inside = store._env.map.log
 begin, before = inside.begin_raw, [inside.begin_raw()]
@@ -926,7 +926,7 @@ print(numbers(), store.streams(), flush=True)
                     tx.stream("s").append({"n": n, "text": bytes(range(250)) * 20})
             reader.stdin.write("\n")
             reader.stdin.flush()
-            assert reader.stdout.readline() == f"{list(range(20))} [b's']\n"
+            assert reader.stdout.readline() == f"{list(range(20))} ['s']\n"
 
 
 @pytest.mark.parametrize("is_rung", [False, True])
@@ -942,7 +942,7 @@ def test_relaxed_commits_are_on_the_disk_a_tenth_of_a_second_later(
         flushed.append((file, time.monotonic()))
 
     monkeypatch.setattr(os, "fdatasync", fdatasync)
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with raxlog.open(path, durability="relaxed") as store:
         inside = store._env.map.log
         assert inside is not None
         late = 0
@@ -978,7 +978,7 @@ try:
 except raxlog.StoreError:
     kill()
 """)
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert numbers(store) == [0]
         store.stream("s").append({"n": 1})
         assert numbers(store) == [0, 1]
@@ -988,7 +988,7 @@ except raxlog.StoreError:
 def test_a_writer_that_dies_in_a_large_transaction_leaves_all_of_it_or_nothing_beside_others(path: Path,
                                                                                           when: str) -> None:
     """It has no record in the log: whether it counts is LMDB's word."""
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("s").append({"n": 0})
         run(path, f"""
 import contextlib
@@ -1012,17 +1012,17 @@ print("it has not died")
         there = list(range(21 if when == "after" else 1))
         store.stream("s").append({"n": len(there)})
         assert numbers(store) == [*there, len(there)]
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert numbers(store) == [*there, len(there)]
     assert raxlog.check(path).ok
 
 
 @pytest.mark.parametrize("ceiling", [1 << 16, 1 << 17])
 def test_a_store_with_hardly_any_room_works(tmp_path: Path, ceiling: int) -> None:
-    with raxlog.open(tmp_path / "s.rax", max_map_size=ceiling, encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax", max_map_size=ceiling) as store:
         for n in range(20):
             store.stream("s").append({"n": n})
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax") as store:
         assert numbers(store) == list(range(20))
 
 
@@ -1040,7 +1040,7 @@ kill()"""  # acknowledged commits behind a checkpoint, in the same lap; its plac
 
 def with_entries(path: Path) -> bytes:
     """150 entries; the log."""
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         for n in range(150):
             store.stream("s").append({"n": n, "x": "y" * 100})
     return log_of(path).read_bytes()
@@ -1081,11 +1081,11 @@ def test_a_log_that_was_zeroed_or_is_an_older_copy_is_refused_after_a_restart(
         (path / "000001" / log_file.STATE).write_bytes(bytes(8192))
     for readonly in (True, False):
         with pytest.raises(raxlog.CorruptionError, match="raxlog salvage"):
-            raxlog.open(path, readonly=readonly, encoding=None)
+            raxlog.open(path, readonly=readonly)
     assert [problem.kind for problem in raxlog.check(path).problems] == ["log"]
     report = raxlog.salvage(path, tmp_path / "rescued")
     assert any("acknowledged" in str(loss) for loss in report.lost)
-    with raxlog.open(tmp_path / "rescued", readonly=True, encoding=None) as store:
+    with raxlog.open(tmp_path / "rescued", readonly=True) as store:
         assert numbers(store) == list(range(len(store.stream("s"))))
         assert held <= len(store.stream("s")) < held + 50
 
@@ -1117,13 +1117,13 @@ kill()"""),
 @pytest.mark.parametrize("how", NOTHING_BEHIND)
 def test_a_log_with_nothing_behind_the_checkpoint_is_none_that_lost_it(path: Path, how: str, shared: str) -> None:
     NOTHING_BEHIND[how](path)
-    with raxlog.open(path, encoding=None) as store:  # puts all into LMDB as it closes
+    with raxlog.open(path) as store:  # puts all into LMDB as it closes
         before = [entry.id for entry in store.stream("s").range()]
     (there,) = path.glob("*/log-state")
     if shared == "lost":
         there.write_bytes(bytes(8192))
     for readonly in (True, False):
-        with raxlog.open(path, readonly=readonly, encoding=None) as store:
+        with raxlog.open(path, readonly=readonly) as store:
             assert [entry.id for entry in store.stream("s").range()] == before
     assert raxlog.check(path).ok
 
@@ -1133,7 +1133,7 @@ def test_the_record_that_ends_at_the_checkpoint_stays_in_the_ring(path: Path, du
     """However often the ring is used again, with records up to the largest, and no checkpoint but where one is due."""
     rng = random.Random(SEED)
     print(f"RAXLOG_SEED={SEED}")
-    with raxlog.open(path, durability=durability, encoding=None) as store:
+    with raxlog.open(path, durability=durability) as store:
         inside = store._env.map.log
         inside.every = 1 << 40  # only where the ring is full
         for n in range(600):

@@ -58,7 +58,7 @@ def operations(folder: Path) -> list[Operation]:
 
 def values(stream: raxlog.Stream) -> list[int]:
     """All that a stream holds."""
-    return [int(entry.fields[b"v"]) for entry in stream.range()]
+    return [int(entry.fields["v"]) for entry in stream.range()]
 
 
 def write(store: raxlog.Store, notes: Notes, rng: random.Random, number: int, until: float,
@@ -66,7 +66,7 @@ def write(store: raxlog.Store, notes: Notes, rng: random.Random, number: int, un
     """Append by append(), extend() and transactions, and read in between. Values are numbered from ``number`` on."""
     while time.monotonic() < until:
         stream = store.stream(rng.choice(STREAMS))
-        name, many = stream.name.decode(), rng.randint(1, 4)
+        name, many = stream.name, rng.randint(1, 4)
         kind = rng.choice(("append", "extend", "transaction", "read"))
         kind = "read" if len(stream) > MOST else kind
         if kind == "read":
@@ -99,7 +99,7 @@ def follow(store: raxlog.Store, notes: Notes, name: str, until: float) -> None:
     follower = store.stream(name).follow("0", timeout=0.05)
     while time.monotonic() < until:
         for entry in follower:
-            seen.append(int(entry.fields[b"v"]))
+            seen.append(int(entry.fields["v"]))
             if len(seen) < 20 or len(seen) % 10 == 0:
                 whole = len(seen) - 1
                 while whole and seen[whole] == seen[whole - 1] + 1:
