@@ -30,7 +30,7 @@ def test_a_transaction_is_no_use_to_another_thread(queue: raxlog.Store) -> None:
     def use() -> None:
         for call in (
             lambda: stream.append({"n": 1}), lambda: list(stream.range()), lambda: group.read("new"),
-            lambda: group.ack("2-0"), lambda: state.__setitem__(b"k", b"x"), lambda: tx.stream("s"),
+            lambda: group.ack("2-0"), lambda: state.__setitem__("k", b"x"), lambda: tx.stream("s"),
             lambda: tx.__exit__(None, None, None),
         ):  # fmt: skip
             try:
@@ -50,23 +50,23 @@ def test_two_threads_with_transactions_of_their_own_take_turns(store: raxlog.Sto
     def count_up() -> None:
         for _ in range(50):
             with store.transaction() as tx:
-                tx.state[b"n"] = b"%d" % (int(tx.state.get(b"n", b"0")) + 1)
-                tx.stream("s").append({"n": tx.state[b"n"]})
+                tx.state["n"] = b"%d" % (int(tx.state.get("n", b"0")) + 1)
+                tx.stream("s").append({"n": tx.state["n"]})
 
     threads = [threading.Thread(target=count_up) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert store.state[b"n"] == b"100"
-    assert [entry.fields[b"n"] for entry in store.stream("s").range()] == [b"%d" % n for n in range(1, 101)]
+    assert store.state["n"] == b"100"
+    assert [entry.fields["n"] for entry in store.stream("s").range()] == [str(n) for n in range(1, 101)]
 
 
 def test_a_thread_that_waits_too_long_for_anothers_transaction_is_told(queue: raxlog.Store) -> None:
     said: list[Any] = []
 
     def write() -> None:
-        with raxlog.open(queue.path, lock_timeout=0.1, encoding=None) as impatient:
+        with raxlog.open(queue.path, lock_timeout=0.1) as impatient:
             for call in (lambda: g(impatient).ack("2-0"), lambda: impatient.transaction().__enter__()):
                 with pytest.raises(LockTimeout, match=r"0\.1 s"):
                     call()
@@ -82,7 +82,7 @@ def test_a_thread_that_waits_too_long_for_anothers_transaction_is_told(queue: ra
 def test_a_transaction_cannot_be_taken_through_a_fork(queue: raxlog.Store) -> None:
     def work(say: Callable[[Any], None]) -> None:
         for call in (
-            lambda: stream.append({"n": 1}), lambda: tx.state.get(b"k"), lambda: tx.__exit__(None, None, None),
+            lambda: stream.append({"n": 1}), lambda: tx.state.get("k"), lambda: tx.__exit__(None, None, None),
         ):  # fmt: skip
             with pytest.raises(TransactionError, match="fork"):
                 call()
@@ -143,11 +143,11 @@ def test_a_writer_that_was_stopped_costs_the_others_a_timeout_that_names_it(stor
 
     def hold(say: Callable[[Any], None]) -> None:
         with store.transaction() as tx:
-            tx.state[b"done"] = b"by the one that was stopped"
+            tx.state["done"] = b"by the one that was stopped"
             say("inside")
             time.sleep(0.3)
 
-    with Child(hold) as child, raxlog.open(store.path, lock_timeout=0.3, encoding=None) as impatient:
+    with Child(hold) as child, raxlog.open(store.path, lock_timeout=0.3) as impatient:
         assert child.heard() == "inside"
         child.send(signal.SIGSTOP)
         wait_until_stopped(child.pid)
@@ -172,7 +172,7 @@ def test_a_writer_that_was_stopped_costs_the_others_a_timeout_that_names_it(stor
         thread.join(20)
         child.finish()
     assert len(patient) == 3
-    assert store.state[b"done"] == b"by the one that was stopped"
+    assert store.state["done"] == b"by the one that was stopped"
     assert group.ack(*[entry.id for entry in patient]) == 3
 
 
@@ -188,7 +188,7 @@ def test_a_read_in_vain_beside_a_stopped_writer_gives_nothing(store: raxlog.Stor
             say("inside")
             time.sleep(30)
 
-    with Child(hold) as child, raxlog.open(store.path, lock_timeout=0.1, encoding=None) as impatient:
+    with Child(hold) as child, raxlog.open(store.path, lock_timeout=0.1) as impatient:
         assert child.heard() == "inside"
         child.send(signal.SIGSTOP)
         wait_until_stopped(child.pid)
@@ -265,7 +265,7 @@ def test_a_group_that_is_destroyed_in_a_transaction_wakes_its_readers_at_the_com
 
 
 def test_a_store_that_is_closed_wakes_its_readers(tmp_path: Path) -> None:
-    store = raxlog.open(tmp_path / "s.rax", encoding=None)
+    store = raxlog.open(tmp_path / "s.rax")
     store.stream("s").create_group("g", "$", create_stream=True)
     thread, said = blocked(store)
     store.close()

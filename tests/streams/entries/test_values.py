@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import math
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -88,7 +89,7 @@ OBJECTS: list[tuple[Any, Any]] = [
 
 @pytest.fixture(params=["commit", "buffered"])
 def store(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
-    with raxlog.open(tmp_path / "a.rax", durability=request.param, encoding=None) as opened:
+    with raxlog.open(tmp_path / "a.rax", durability=request.param) as opened:
         yield opened
 
 
@@ -124,13 +125,13 @@ def test_the_note_names_what_is_encoded_and_text_and_numbers_stay_readable(store
     stream = store.stream("s", codec=codec)
     sid = stream.append(VALUE)
     fields = stream.get(sid).fields
-    note = f"${codec}".encode()
+    note = f"${codec}"
     assert next(iter(fields)) == note
     assert json.loads(fields[note]) == ["qty", "price", "paid", "tags", "due"]
-    assert (fields[b"item"], fields[b"zip"]) == (b"book", b"01")
-    assert b"due" not in fields
+    assert (fields["item"], fields["zip"]) == ("book", "01")
+    assert "due" not in fields
     if codec == "json":
-        assert (fields[b"qty"], fields[b"price"], fields[b"paid"]) == (b"2", b"9.5", b"true")
+        assert (fields["qty"], fields["price"], fields["paid"]) == ("2", "9.5", "true")
         table = stream.to_arrow(schema={"item": "string", "qty": "bigint", "paid": "boolean", "due": "bigint"})
         assert table.read_all().to_pylist() == [{"item": "book", "qty": 2, "paid": True, "due": None}]
         assert isinstance(table, pa.RecordBatchReader)
@@ -142,7 +143,7 @@ def test_the_note_names_what_is_encoded_and_text_and_numbers_stay_readable(store
 
 def test_a_stream_keeps_the_codec_of_its_first_entry_and_handles_that_name_none_take_it(tmp_path: Path) -> None:
     path = tmp_path / "a.rax"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         plain, early = store.stream("plain"), store.stream("s")
         assert early.codec == "raw"
         plain.append({"qty": 2})
@@ -158,7 +159,7 @@ def test_a_stream_keeps_the_codec_of_its_first_entry_and_handles_that_name_none_
         assert store.stream("u").codec == "raw"
         assert store.stream("plain").configure(codec="json") == {"codec": "json"}
         assert store.stream("plain").configure(codec="json") == {}
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         assert [entry.value for entry in store.stream("s")] == [{"qty": 2}, {"qty": 3}, {"qty": [4]}]
         assert [entry.value for entry in store.stream("t")] == [{"qty": b"5"}]
         stream = store.stream("plain")
@@ -204,7 +205,7 @@ def test_an_entry_that_cannot_be_decoded_is_named_when_its_value_is_asked_for(st
                   [("$json", '["a"]'), ("a", "[" * 100_000)], [("$msgpack", '["a"]'), ("a", b"\x81\x90\x01")]):
         sid = stream.append(pairs)
         entry = stream.get(sid)
-        assert entry.pairs == [(name.encode(), raw if isinstance(raw, bytes) else raw.encode()) for name, raw in pairs]
+        assert entry.pairs == [(name, os.fsdecode(raw)) for name, raw in pairs]
         with pytest.raises(MalformedValue, match=f"{sid}: field"):
             entry.value  # noqa: B018
     fine = store.stream("s", codec="json").append({"a": 1})
@@ -262,9 +263,9 @@ def test_a_type_reads_plain_entries_and_published_messages_leniently(store: Any)
     assert [entry.value for entry in copied] == [{"item": "x", "qty": 1}] * 2
     store.bind("json.*", "copies")
     store.publish("json.x", {"item": "y", "qty": 5})
-    assert (list(copied)[-1].value, list(copied)[-1].subject) == ({"item": "y", "qty": "5"}, b"json.x")
+    assert (list(copied)[-1].value, list(copied)[-1].subject) == ({"item": "y", "qty": "5"}, "json.x")
     store.stream("lax", codec="raw", type=Line).append(Line("z", 4))
-    assert next(iter(store.stream("lax"))).fields == {b"item": b"z", b"qty": b"4"}
+    assert next(iter(store.stream("lax"))).fields == {"item": "z", "qty": "4"}
     assert next(iter(store.stream("lax", type=Line))).value == Line("z", 4)
 
 
@@ -303,7 +304,7 @@ def test_deferred_entries_are_encoded_as_others_are(store: Any) -> None:
         stream.defer({"a": object()}, delay=1)
     assert not stream.exists()
     stream.defer(late, delay=3600)
-    assert (stream.codec, next(stream.deferred()).fields) == ("json", {b"$json": b'["qty"]', b"qty": b"2"})
+    assert (stream.codec, next(stream.deferred()).fields) == ("json", {"$json": '["qty"]', "qty": "2"})
     store.stream("s").defer(early, delay=0)
     assert [entry.value for entry in stream] == [early]
     store.stream("t", type=Line).defer(Line("a"), delay=0)
@@ -312,7 +313,7 @@ def test_deferred_entries_are_encoded_as_others_are(store: Any) -> None:
 
 def test_tasks_append_and_read_values(tmp_path: Path) -> None:
     async def main() -> None:
-        async with raxlog.aio.open(tmp_path / "a.rax", encoding=None) as store:
+        async with raxlog.aio.open(tmp_path / "a.rax") as store:
             stream = store.stream("s", type=Line)
             group = await stream.create_group("g", "$", create_stream=True)
             sid = await stream.append(Line("a", 1))
@@ -330,7 +331,7 @@ def test_without_msgspec_the_extra_is_named(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['msgspec'] = None\nimport raxlog, dataclasses\n"
         "Line = dataclasses.make_dataclass('Line', [('item', str)])\n"
-        f"with raxlog.open({str(tmp_path / 'a.rax')!r}, encoding=None) as store:\n"
+        f"with raxlog.open({str(tmp_path / 'a.rax')!r}) as store:\n"
         "    store.stream('s', codec='json').append({'a': [1]})\n"
         "    try: store.stream('s', type=Line)\n    except raxlog.NotInstalled as error: print(error)\n"
     )
@@ -356,7 +357,7 @@ def test_the_command_line_decodes_and_encodes(raxlog_cli: Run, tmp_path: Path) -
     assert value == {"qty": 2, "tags": ["a"], "item": "book", "zip": "01", "due": None}
     raw = json.loads(raxlog_cli("range", path, "s", "2", "2", "--json", "--raw")[1])["fields"]
     assert raw == {"$json": '["qty","tags","due"]', "qty": "2", "tags": '["a"]', "item": "book", "zip": "01"}
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("b", codec="msgpack").append({"b": b"\xff", "n": {1: math.nan}}, "1-0")
         store.stream("b").append([("$json", "x")], "2-0")
     assert raxlog_cli("range", path, "b")[1] == '1-0\tb={"base64": "/w=="}\tn={"1": NaN}\n2-0\t$json=x\n'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ def everything(store: raxlog.Store) -> list[Any]:
             group = stream.group(info.name)
             facts.append([(row.id, row.consumer, row.deliveries) for row in group.pending_entries("-")])
         with store._env.read() as txn:
-            number = number_of(txn, name)
+            number = number_of(txn, os.fsencode(name))
             assert number is not None
             for state in groups(txn, number):
                 facts += [(member.name, member.seen, member.active, member.pending) for member in state.consumers(txn)]
