@@ -117,7 +117,7 @@ def test_a_path_without_a_snapshot_says_what_is_there(store: raxlog.Store, tmp_p
 
     store.stream("orders").append({"n": 1})
     store.snapshot(tmp_path / "snapshots" / "a")
-    with raxlog.open(tmp_path / "other.rax", encoding=None) as other:
+    with raxlog.open(tmp_path / "other.rax") as other:
         other.snapshot(tmp_path / "snapshots" / "b")
     with pytest.raises(raxlog.InvalidArgument, match="different stores"):
         find(str(tmp_path / "snapshots"))
@@ -160,7 +160,7 @@ def test_what_an_older_pyspark_lacks_is_refused_by_its_version() -> None:
 
 
 def test_streams_that_are_not_there_cannot_be_followed(tmp_path: Path) -> None:
-    raxlog.open(tmp_path / "store.rax", encoding=None).close()
+    raxlog.open(tmp_path / "store.rax").close()
     source = RaxlogDataSource({"path": str(tmp_path / "store.rax"), "stream": "mail"})
     reader = source.streamReader(StructType([StructField("n", LongType())]))
     with pytest.raises(raxlog.NoStream, match="'mail'"):

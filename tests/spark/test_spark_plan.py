@@ -56,7 +56,7 @@ def data_of(snapshot: Path) -> Path:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store and a snapshot of it, which are copied for each test."""
     folder = tmp_path_factory.mktemp("made")
-    with raxlog.open(folder / "store.rax", durability="relaxed", encoding=None) as store:
+    with raxlog.open(folder / "store.rax", durability="relaxed") as store:
         orders = store.stream("orders")
         orders.extend([{"n": n} for n in range(ENTRIES)], ids=[f"{1 + n // 7}-{n % 7}" for n in range(ENTRIES)])
         orders.delete(*(f"{1 + n // 7}-{n % 7}" for n in range(1000, 9000, 3)))
@@ -70,7 +70,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[raxlog.Sto
     """An empty store, or the one that the test's snapshot is of."""
     if "snapshot" in request.fixturenames:
         shutil.copytree(request.getfixturevalue("made"), tmp_path, dirs_exist_ok=True)
-    with raxlog.open(tmp_path / "store.rax", durability="relaxed", encoding=None) as store:
+    with raxlog.open(tmp_path / "store.rax", durability="relaxed") as store:
         yield store
 
 
@@ -112,7 +112,7 @@ def test_a_data_file_that_is_cut_off_or_gone_is_told_by_the_plan(snapshot: Path)
 def test_parts_are_even_to_one_entry_and_touch(store: raxlog.Store, snapshot: Path, given: dict[str, Any]) -> None:
     parts, options = planned(snapshot, **given)
     entries = store.stream("orders").range(options.start or "-", options.end or "+")
-    expected = [int(entry.fields[b"n"]) for entry in entries]
+    expected = [int(entry.fields["n"]) for entry in entries]
     sizes = [part.entries for part in parts]
     assert max(sizes) - min(sizes) <= 1
     assert sum(sizes) == len(expected)
@@ -128,7 +128,7 @@ def test_small_streams_share_a_part_and_each_is_whole(store: raxlog.Store, snaps
     parts = scan.planned(find(options.path), options, Window())
     assert [len(part.pieces) for part in parts] == [2]
     assert sorted(rows_of(parts, options)) == sorted(
-        int(entry.fields[b"n"]) for name in ("orders", "mail") for entry in store.stream(name).range()
+        int(entry.fields["n"]) for name in ("orders", "mail") for entry in store.stream(name).range()
     )
 
 
@@ -174,7 +174,7 @@ def test_windows_of_shards_lose_nothing_and_repeat_nothing_however_they_are_cut(
         options = parse({"path": str(tmp_path / "shards"), "streamPattern": "*", "startingOffsets": window[0],
                          "endingOffsets": window[1]} | given)
         parts = scan.planned(find(options.path), options, Window.of(options))
-        expected = [int(entry.fields[b"n"]) for name in store.streams() for entry in store.stream(name).range(*window)]
+        expected = [int(entry.fields["n"]) for name in store.streams() for entry in store.stream(name).range(*window)]
         assert sorted(rows_of(parts, options)) == sorted(expected), (window, given)
 
 
@@ -340,7 +340,7 @@ def test_a_copy_of_a_snapshot_is_of_the_snapshots_time_and_is_kept(store: raxlog
     monday = store.snapshot(days / "monday")
     store.stream("orders").append({"n": 1})
     tuesday = store.snapshot(days / "tuesday")
-    with raxlog.open(days / "monday", readonly=True, encoding=None) as old:
+    with raxlog.open(days / "monday", readonly=True) as old:
         for name, how in (("copy", {}), ("shards", {"shards": 1}), ("increment", {"incremental_to": days / "monday"})):
             made = old.snapshot(days / name, **how)  # type: ignore[arg-type]
             assert (made.created_ms, made.transaction) == (monday.created_ms, monday.transaction)
@@ -365,14 +365,13 @@ def test_a_moment_that_no_snapshot_can_be_of_is_refused(store: raxlog.Store, tmp
         with pytest.raises(raxlog.InvalidArgument, match="asOf belongs to reading"):
             parse({"path": "x", "stream": "orders", "asOf": "5"}, use)
 
-    with raxlog.open(tmp_path / "again.rax", encoding=None) as again:
+    with raxlog.open(tmp_path / "again.rax") as again:
         again.stream("orders").append({"n": 0})
     shutil.copytree(tmp_path / "again.rax", tmp_path / "copy.rax")
-    with raxlog.open(tmp_path / "again.rax", encoding=None) as again:
+    with raxlog.open(tmp_path / "again.rax") as again:
         again.stream("orders").append({"n": 1})
         before = again.snapshot(tmp_path / "days" / "monday")
-    with raxlog.open(tmp_path / "copy.rax",
-                     encoding=None) as copy:  # an older state that was put back counts from where it was
+    with raxlog.open(tmp_path / "copy.rax") as copy:  # an older state that was put back counts from where it was
         after = copy.snapshot(tmp_path / "days" / "tuesday")
     assert after.transaction < before.transaction
     with pytest.raises(raxlog.InvalidArgument, match=r"counted anew since an older state .* and a time is needed"):

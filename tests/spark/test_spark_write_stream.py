@@ -55,7 +55,7 @@ def copying(spark: Any, path: Path, checkpoint: Path, source: str = "orders", **
 
 def copied(store: raxlog.Store) -> list[int]:
     """The numbers in "copy"."""
-    return sorted(int(entry.fields[b"n"]) for entry in store.stream("copy").range())
+    return sorted(int(entry.fields["n"]) for entry in store.stream("copy").range())
 
 
 def records(store: raxlog.Store) -> list[list[Any]]:
