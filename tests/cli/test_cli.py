@@ -190,7 +190,7 @@ def test_what_is_written_with_any_durability_is_there_afterwards(orders: str, du
     assert process("import", orders, "orders", *how, stdin=b'{"n": "5"}\n{"n": "6"}\n').returncode == 0
     assert process("delete", orders, "orders", "1-1", *how).stdout == b"1 entry deleted\n"
     with raxlog.open(orders, readonly=True) as store:
-        assert [entry.fields[b"n"] for entry in store.stream("orders").range()] == [b"2", b"3", b"4", b"5", b"6"]
+        assert [entry.fields["n"] for entry in store.stream("orders").range()] == ["2", "3", "4", "5", "6"]
     failed = process("add", orders, "orders", "n=7", "--id", "4-1", *how)
     assert (failed.returncode, failed.stdout) == (1, b"")
     one_line(failed.stderr)

@@ -22,7 +22,7 @@ pytest_plugins = ["cli_fixtures"]
 @pytest.fixture
 def thousand(tmp_path: Path) -> str:
     """A snapshot with a stream of a thousand entries."""
-    with raxlog.open(tmp_path / "live.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "live.rax") as store:
         store.stream("orders").extend(
             [{"item": ("book", "pen")[n % 2], "qty": n} for n in range(1000)],
             ids=[f"{1000 + n}-0" for n in range(1000)],
@@ -64,7 +64,7 @@ def test_plan_of_nothing_is_a_no_and_wrong_input_one_line(raxlog_cli: Run, thous
 
 
 def test_plan_of_a_folder_of_snapshots_takes_the_one_of_a_time(raxlog_cli: Run, thousand: str, tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "live.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "live.rax") as store:
         first = store.snapshot(tmp_path / "days" / "monday")
         store.stream("orders").append({"item": "ink"})
         store.snapshot(tmp_path / "days" / "tuesday")
@@ -79,7 +79,7 @@ def test_plan_of_a_folder_of_snapshots_takes_the_one_of_a_time(raxlog_cli: Run, 
 
 
 def test_more_partitions_than_any_job_could_have_are_refused_at_once(thousand: str) -> None:
-    with raxlog.open(Path(thousand).parent / "live.rax", durability="relaxed", encoding=None) as store:
+    with raxlog.open(Path(thousand).parent / "live.rax", durability="relaxed") as store:
         for _ in range(11):
             store.stream("orders").extend([{"n": n} for n in range(10_000)])
     told = process("plan", str(store.path), "orders", "--partitions", "100000000")
@@ -126,7 +126,7 @@ def test_on_stderr_is_one_clear_line_of_what_spark_refuses_and_raxlogs_own_warni
     thousand: str, tmp_path: Path, require: Callable[[str], str]
 ) -> None:
     require("java")
-    with raxlog.open(tmp_path / "live.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "live.rax") as store:
         store.stream("orders").trim(maxlen=5)
     scans: list[tuple[list[str], int, list[str]]] = [  # the first one starts Java, which prints where that began
         ([str(tmp_path / "live.rax"), "orders", "--start", "1500"], 0, ["may have been trimmed away"]),

@@ -261,7 +261,7 @@ def cluster(require: Callable[[str], str], fresh_python: Path, s3: S3Server,
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A set of shards, in a folder of this machine. Stream "orders": n from 0, ten with each millisecond from 1."""
     folder = tmp_path_factory.mktemp("data")
-    with raxlog.open(folder / "store.rax", durability="relaxed", encoding=None) as store:
+    with raxlog.open(folder / "store.rax", durability="relaxed") as store:
         orders = store.stream("orders")
         orders.extend([{"n": n, "text": os.urandom(8).hex()} for n in range(ENTRIES)],
                       ids=[f"{1 + n // 10}-{n}" for n in range(ENTRIES)])
@@ -317,9 +317,9 @@ def test_shards_put_into_s3_have_the_rows_of_a_range_in_even_partitions(
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     url = "s3://bucket/put"
-    with raxlog.open(shards.parent / "store.rax", readonly=True, encoding=None) as store:
+    with raxlog.open(shards.parent / "store.rax", readonly=True) as store:
         store.snapshot(url, shards=SHARDS)
-        expected = [[entry.id.ms, entry.id.seq, entry.fields[b"text"].decode()]
+        expected = [[entry.id.ms, entry.id.seq, entry.fields["text"]]
                     for entry in store.stream("orders").range()]
     frame = f"scan('{url}', 'id_ms bigint, id_seq bigint, text string', minPartitions='7', cacheDir='{cache}')"
     assert cluster.ask(f"[list(row) for row in {frame}.collect()]") == expected

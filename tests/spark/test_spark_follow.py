@@ -101,7 +101,7 @@ def test_what_was_trimmed_before_it_was_read_is_an_error_unless_it_is_allowed(
 @limits
 def test_a_batch_that_is_planned_again_after_a_trim_is_lost_data_too(tmp_path: Path) -> None:
     path = tmp_path / "store.rax"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("orders").extend([{"n": n} for n in range(100)])
     source = RaxlogDataSource({"path": str(path), "stream": "orders", "startingOffsets": "earliest"})
     reader = source.streamReader(StructType([StructField("n", IntegerType())]))
@@ -110,7 +110,7 @@ def test_a_batch_that_is_planned_again_after_a_trim_is_lost_data_too(tmp_path: P
     end = reader.latestOffset(middle, ReadAllAvailable())
     assert sum(part.value.entries for part in reader.partitions(start, middle)) == 50
     assert reader.latestOffset(end, ReadAllAvailable()) == end
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("orders").trim(maxlen=10)
 
     with pytest.raises(raxlog.StreamError, match="40 entries of stream 'orders'"):
@@ -122,14 +122,14 @@ def test_a_batch_that_is_planned_again_after_a_trim_is_lost_data_too(tmp_path: P
 @limits
 def test_a_query_may_start_in_the_future_and_not_behind_a_snapshot_that_is_older(tmp_path: Path) -> None:
     path = tmp_path / "store.rax"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("orders").append({"n": 1}, id="5-0")
     given = {"path": str(path), "stream": "orders"}
     schema = StructType([StructField("n", IntegerType())])
     reader = RaxlogDataSource(given | {"startingOffsets": "100"}).streamReader(schema)
     start = reader.initialOffset()
     assert reader.latestOffset(start, ReadAllAvailable()) == start
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("orders").extend([{"n": 2}, {"n": 3}], ids=["99-0", "100-0"])
     end = reader.latestOffset(start, ReadAllAvailable())
     assert [part.value.entries for part in reader.partitions(start, end)] == [1]
@@ -151,22 +151,22 @@ def test_spark_before_4_2_asks_for_the_end_alone_and_a_query_never_goes_back(
     def entries(start: Any, end: Any, **given: str) -> int:
         return sum(part.value.entries for part in reader(**given).partitions(start, end))
 
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("orders").extend([{"n": n} for n in range(10)], ids=[f"5-{n}" for n in range(10)])
     start, middle = reader(startingOffsets="earliest").initialOffset(), reader().latestOffset()
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("orders").extend([{"n": n} for n in range(5)], ids=[f"6-{n}" for n in range(5)])
         store.stream("mail").append({"n": 1})
     end = reader().latestOffset()
     assert (entries(start, middle), entries(middle, end), entries(start, end)) == (10, 6, 16)
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("orders").delete("6-4")
     assert reader().latestOffset() == end
 
     for ahead in ({"orders": {"id": "7-0", "gone": 1, "no": 1}}, reader(startingOffsets="7").initialOffset()):
         with pytest.raises(raxlog.StreamError, match=r"'orders' ends before [67]-\d+; pyspark 4.2"):
             entries(ahead, end)
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.delete_stream("mail")
     with pytest.warns(UserWarning, match="'mail' is no longer in"):
         assert entries(end, reader().latestOffset()) == 0
@@ -202,7 +202,7 @@ def taken(reader: Any, start: Any, limit: Any = None) -> tuple[list[int], Any]:
 
 def put(path: Path, stream: str, *numbers: int) -> None:
     """Append entries to a stream."""
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream(stream).extend([{"n": n} for n in numbers])
 
 
@@ -218,7 +218,7 @@ def test_a_followed_stream_that_is_deleted_is_lost_data_by_name_and_by_pattern(
     assert rows == [1, 2]
     put(path, "o.b", 3)
     planned = reader.latestOffset(at, ReadAllAvailable())
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.delete_stream("o.b")
 
     for call in (lambda: reader.latestOffset(at, ReadAllAvailable()), lambda: reader.partitions(at, planned)):
@@ -245,7 +245,7 @@ def test_a_renamed_stream_goes_on_within_a_pattern_and_is_lost_data_outside(tmp_
     assert rows == [1, 2, 3]
     put(path, "o.a", 4)
     planned = reader.latestOffset(at, ReadAllAvailable())
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.rename_stream("o.a", "o.z")
     assert sum(part.value.entries for part in reader.partitions(at, planned)) == 1  # planned before, run after
     put(path, "o.a", 5)  # another stream
@@ -253,11 +253,11 @@ def test_a_renamed_stream_goes_on_within_a_pattern_and_is_lost_data_outside(tmp_
     assert (rows, sorted(at)) == ([4, 5], ["o.a", "o.b", "o.z"])
     assert taken(reader, at) == ([], at)
 
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.rename_stream("o.b", "mail")
     with pytest.raises(raxlog.StreamError, match=r"'o.b' is no longer in .* under another name"):
         taken(reader, at)
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.rename_stream("mail", "o.b")
     assert taken(reader, at)[0] == []  # nothing was noted down while it failed
 
@@ -295,7 +295,7 @@ def test_a_trim_and_a_stream_made_anew_are_lost_data_under_a_pattern(tmp_path: P
     reader = follower(path, streamPattern="o.*")
     at = taken(reader, reader.initialOffset())[1]
     put(path, "o.a", *range(10, 15))
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("o.a").trim(maxlen=2)
     with pytest.raises(raxlog.StreamError, match=r"3 entries of stream 'o.a'"):
         taken(reader, at)
@@ -303,7 +303,7 @@ def test_a_trim_and_a_stream_made_anew_are_lost_data_under_a_pattern(tmp_path: P
     with pytest.warns(UserWarning, match="3 entries"):
         rows, at = taken(lenient, at)
     assert rows == [13, 14]
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.delete_stream("o.b")
     put(path, "o.b", 20)
     with pytest.raises(raxlog.StreamError, match=r"'o.b' was deleted and created again"):
@@ -357,7 +357,7 @@ def test_new_streams_that_a_trigger_has_no_room_for_are_read_later(tmp_path: Pat
 def test_a_restored_store_with_the_same_ids_is_lost_data_and_an_offset_without_a_store_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "store.rax"
     ids = [f"5-{n}" for n in range(6)]
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("orders").extend([{"n": n} for n in range(3)], ids=ids[:3])
         store.snapshot(tmp_path / "snapshot")
         store.stream("orders").extend([{"n": n} for n in (3, 4)], ids=ids[3:5])
@@ -366,7 +366,7 @@ def test_a_restored_store_with_the_same_ids_is_lost_data_and_an_offset_without_a
     assert rows == [0, 1, 2, 3, 4]
     path.rename(tmp_path / "lost.rax")
     raxlog.restore(tmp_path / "snapshot", path)
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("orders").extend([{"n": n} for n in (13, 14)], ids=ids[3:5])
 
     with pytest.raises(raxlog.StreamError, match=r"is another, restored .*failOnDataLoss"):
@@ -377,14 +377,14 @@ def test_a_restored_store_with_the_same_ids_is_lost_data_and_an_offset_without_a
     assert rows == [0, 1, 2, 13, 14]  # what is there, from its beginning
     assert taken(reader, now) == ([], now)
     unknown = {key: {name: value[name] for name in ("id", "gone", "no")} for key, value in at.items()}
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("orders").append({"n": 15}, id=ids[5])
     assert taken(reader, unknown)[0] == [15]
 
 
 def test_a_query_that_starts_at_an_id_behind_which_entries_are_gone_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.rax"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.stream("orders").extend([{"n": n} for n in range(4)], ids=[f"5-{n}" for n in range(4)])
         store.stream("orders").trim(maxlen=1)
     for asked in ({"stream": "orders"}, {"streamPattern": "*"}):

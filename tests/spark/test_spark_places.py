@@ -69,7 +69,7 @@ def test_a_path_and_the_urls_of_a_file_are_the_same_to_readers_and_writers(
     source(url).streamWriter(NUMBERS, False)
     groups: Any = source(url, dataset="groups").reader(source(url, dataset="groups").schema())
     assert len(groups.partitions()) == 1
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         store.snapshot(tmp_path / "my 100% snapshots" / "a", shards=2)
     assert rows(url.replace("store.rax", "snapshots")) == [1, 2]
     assert list((tmp_path / "here").iterdir()) == []
@@ -109,7 +109,7 @@ def test_spark_itself_writes_to_no_url_and_reads_and_writes_those_of_files(spark
     follow("cp1", lambda to: to.format("raxlog").options(path=copy, stream="orders"))
     follow("cp2", lambda to: to.foreachBatch(
         lambda some, _: some.write.format("raxlog").options(path=copy, stream="two").mode("append").save()))
-    with raxlog.open(tmp_path / "a copy.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "a copy.rax") as store:
         assert [store.stream(name).info().length for name in ("orders", "two")] == [3, 3]
     far = "s3://bucket/events.rax"
     assert "name its path" in refusal(lambda: save(far))
@@ -231,11 +231,11 @@ def test_snapshots_of_live_stores_are_in_a_folder_of_their_user_alone(
 
 
 def test_a_stream_or_a_column_that_is_misspelt_is_named_with_what_is_there(tmp_path: Path) -> None:
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax") as store:
         store.stream("orders").append({"n": 1})
     with pytest.raises(raxlog.NoStream, match=r"no stream 'ordres' in .*; did you mean 'orders'"):
         rows(tmp_path / "s.rax", stream="ordres")
-    with raxlog.open(tmp_path / "s.rax", encoding=None) as store:
+    with raxlog.open(tmp_path / "s.rax") as store:
         store.stream("orders").configure(schema={"item": "string", "qty": "bigint"})
 
     def columns(*names: str) -> Any:

@@ -27,7 +27,7 @@ def raxlog_cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: 
 def orders(tmp_path: Path) -> str:
     """A store with a stream 'orders' of three entries, 1-1 to 3-1. Closed."""
     path = tmp_path / "orders.rax"
-    with raxlog.open(path, encoding=None) as store:
+    with raxlog.open(path) as store:
         for number in (1, 2, 3):
             store.stream("orders").append({"item": "book", "n": number}, id=f"{number}-1")
     return str(path)

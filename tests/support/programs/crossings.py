@@ -46,7 +46,7 @@ def crossed(call: Callable[[int], object], warm: int = WARM) -> list[str]:
 def crossings() -> dict[str, list[str]]:
     """crossed() of each kind of call, on stores of their own."""
     found = {}
-    with tempfile.TemporaryDirectory() as folder, raxlog.open(Path(folder) / "s.rax", encoding=None) as store:
+    with tempfile.TemporaryDirectory() as folder, raxlog.open(Path(folder) / "s.rax") as store:
         stream, bound = store.stream("s"), store.stream("bound")
         found["append"] = crossed(lambda n: stream.append({"n": n}))
         store.bind("orders.*", bound.name)

@@ -17,7 +17,7 @@ from spark_scans import JVM, environment
 
 def use_spark(folder: Path) -> None:
     """What most tests do with Spark, once: SQL over a stream."""
-    with raxlog.open(folder / "s.rax", encoding=None) as store:
+    with raxlog.open(folder / "s.rax") as store:
         store.stream("orders").extend([{"n": number} for number in range(100)])
     spark = raxlog.spark.session("local[2]", {"spark.ui.enabled": "false", "spark.log.level": "OFF"})
     orders = spark.read.format("raxlog").schema("n bigint").options(path=str(folder / "s.rax"), stream="orders").load()

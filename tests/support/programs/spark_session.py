@@ -62,7 +62,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (folder / "history.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
-            with raxlog.open(folder / "history.rax", durability="relaxed", encoding=None) as store:
+            with raxlog.open(folder / "history.rax", durability="relaxed") as store:
                 build(store.stream("orders"))
                 store.stream("few").extend([{"n": number} for number in range(10)])
                 store.snapshot(made)

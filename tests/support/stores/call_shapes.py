@@ -19,7 +19,7 @@ _PRELUDE = """
 import json, sys
 import raxlog
 from call_shapes import calls, counted
-store = raxlog.open(sys.argv[1], durability="relaxed", encoding=None)
+store = raxlog.open(sys.argv[1], durability="relaxed")
 """
 
 calls: Counter[str] = Counter()

@@ -30,4 +30,4 @@ def other_threads() -> list[str]:
 
 def settle(path: Path) -> None:
     """Have the data file of a closed store hold all that was committed: after a kill the log holds the newest."""
-    raxlog.open(path, encoding=None).close()
+    raxlog.open(path).close()

@@ -28,7 +28,7 @@ def other_program(path: Path) -> Path:
 
 def newer(path: Path) -> Path:
     """A store whose format is one above ours."""
-    with raxlog.open(path, encoding=None):
+    with raxlog.open(path):
         pass
     with lmdb.open(str(path / "000001"), map_size=1 << 20) as env, env.begin(write=True) as txn:
         row = records.unseal(keys.STORE_KEY, bytes(txn.get(keys.STORE_KEY)))

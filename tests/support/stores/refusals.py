@@ -37,7 +37,7 @@ def refused(kind: type[raxlog.RaxlogError], *words: str) -> Iterator[None]:
 
 def make_orders(folder: Path) -> Path:
     """A store with one stream, 'orders': 1-1 to 9-1 but for 5-1, which has been deleted."""
-    with raxlog.open(folder, encoding=None) as store:
+    with raxlog.open(folder) as store:
         orders = store.stream("orders")
         orders.extend([{"n": n} for n in range(1, 10)], [f"{n}-1" for n in range(1, 10)])
         orders.delete("5-1")
