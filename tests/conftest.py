@@ -65,8 +65,8 @@ def ring_of_users() -> None:
     log_file.RING = _RING
 
 
-# Tests whose subject are bytes: names and values as they are stored, for judges that have no text, or what is no UTF-8.
-_IN_BYTES = (Path(__file__).parent / "support" / "in_bytes.txt").read_text(encoding="ascii").split()
+# Tests whose subject is bytes, each with its reason: a judge without text, records as they lie, or what is no UTF-8.
+_IN_BYTES = [line.split()[0] for line in (Path(__file__).parent / "support" / "in_bytes.txt").read_text().splitlines()]
 
 
 @pytest.fixture

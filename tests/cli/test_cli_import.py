@@ -67,7 +67,7 @@ def test_plain_lines_come_from_standard_input(tmp_path: Path) -> None:
 
 
 def test_what_range_prints_as_json_is_imported_byte_for_byte(raxlog_cli: Run, tmp_path: Path) -> None:
-    with raxlog.open("a.rax", encoding=None) as store:
+    with raxlog.open("a.rax") as store:
         store.stream("orders").append([(ODD, "x"), ("x", ODD), ("x", "")], id="1-1")
         store.stream("orders").append({"a": 'quo"te', "é": "\u2028"}, id="7-3")
     Path("dump").write_text(raxlog_cli("range", "a.rax", "orders", "--json")[1])

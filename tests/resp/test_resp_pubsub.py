@@ -79,7 +79,7 @@ def test_messages_cross_servers_and_programs_and_the_end_of_a_client(address: tu
         here.ask("HELLO", 3)
         assert here.ask("SUBSCRIBE", "c") == (">", [("$", b"subscribe"), ("$", b"c"), (":", 1)])
         there.ask("PSUBSCRIBE", "*")
-        with raxlog.open(path, encoding=None) as store:
+        with raxlog.open(path) as store:
             assert store.channels.publish("c", "from a program") == 2
             expected = [("$", b"c"), ("$", b"from a program")]
             assert here.reply()[1][1:] == there.reply()[1][2:] == expected
@@ -87,7 +87,7 @@ def test_messages_cross_servers_and_programs_and_the_end_of_a_client(address: tu
                 assert here.ask("PUBLISH", "c", "m") in ((":", 3), (">", [("$", b"message"), ("$", b"c"), ("$", b"m")]))
                 message = mine.get(timeout=10)
                 assert message is not None
-                assert message.data == b"m"
+                assert message.data == "m"
             there.close()
             end = time.monotonic() + 10
             while store.channels.numpat() and time.monotonic() < end:
