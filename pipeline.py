@@ -59,9 +59,9 @@ class Queue(Generic[H]):
         self._pipeline = pipeline
         self._handle = handle
 
-    def add(self, function: Callable[[], object]) -> Pipeline:
+    def _add(self, function: Callable[[], object]) -> Pipeline:
         """Queue a call on a handle that is bound to the pipeline's batch, as the methods do."""
-        return self._pipeline.add(function)
+        return self._pipeline._add(function)
 
 
 def _queued(method: Callable[Concatenate[H, P], object]) -> Callable[Concatenate[Queue[H], P], Pipeline]:
@@ -71,7 +71,7 @@ def _queued(method: Callable[Concatenate[H, P], object]) -> Callable[Concatenate
     def queue(self: Queue[H], /, *args: P.args, **options: P.kwargs) -> Pipeline:
         given: Any = map(kept, args)
         named: Any = {name: kept(value) for name, value in options.items()}
-        return self.add(partial(method, self._handle, *given, **named))
+        return self._add(partial(method, self._handle, *given, **named))
 
     return queue
 
@@ -188,7 +188,7 @@ class Pipeline(Queue[Calls]):
     read: Final = _queued(Calls.read)
     read_group: Final = _queued(Calls.read_group)
 
-    def add(self, function: Callable[[], object]) -> Pipeline:
+    def _add(self, function: Callable[[], object]) -> Pipeline:
         """Queue a call on a handle that is bound to the pipeline's batch, as the methods do."""
         self._steps.append(_Step(function))
         return self

@@ -58,7 +58,7 @@ N = TypeVar("N", bound=Name)
 
 
 class Store:
-    """An open store. It is a context manager, can be shared by threads, and survives a fork."""
+    """An open store, made by raxlog.open(path): a context manager, for all threads, which survives a fork."""
 
     __slots__ = ("__weakref__", "_env", "_pubsub", "_source", "_streams")
 
@@ -149,10 +149,6 @@ class Store:
     def __repr__(self) -> str:
         state = "closed" if self._source.closed else "readonly" if self._env.readonly else self._env.options.durability
         return f"<raxlog.Store {str(self._env.path)!r} {state}>"
-
-    def parts(self) -> tuple[Direct, Streams, PubSub]:
-        """The components, for raxlog.aio, which calls them from the tasks of a loop."""
-        return self._source, self._streams, self._pubsub
 
     @property
     def path(self) -> Path:
@@ -602,3 +598,8 @@ class Store:
             report("raxlog.store", "info", "%s was compacted from %d to %d bytes", self.path, done.bytes_before,
                    done.bytes_after)
         return done
+
+
+def parts(store: Store) -> tuple[Direct, Streams, PubSub]:
+    """A store's components, for those that call them in other ways: raxlog.aio, the server for clients of Redis."""
+    return store._source, store._streams, store._pubsub

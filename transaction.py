@@ -3,7 +3,7 @@
     with store.transaction() as tx:
         batch = tx.group("orders", "billing").read("w1", count=100)
         tx.stream("invoices").extend(...)
-        tx.group("orders", "billing").ack(*[entry.id for entry in batch])
+        tx.group("orders", "billing").ack([entry.id for entry in batch])
         tx.state[b"offset"] = b"..."
                                             <- one flush here, and all of it is on disk
 
@@ -71,14 +71,14 @@ class _Within:
         return self
 
     def __enter__(self) -> WriteTransaction:
-        return self._owner.flushed()
+        return self._owner._flushed()
 
     def __exit__(self, *_: object) -> None:
         pass
 
     def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
         """Apply the operation at once."""
-        return self._owner.apply(operation)
+        return self._owner._apply(operation)
 
 
 class _Exit:
@@ -236,7 +236,7 @@ class Transaction(Calls):
 
     def _leave(self, kind: type[BaseException] | None, error: BaseException | None,
                trace: TracebackType | None) -> None:
-        self.require()
+        self._require()
         self._ended = True
         keep = error is None and self._spoiled is None
         with suppress(StopIteration):  # no local name: the owner alone keeps the transaction open
@@ -251,10 +251,10 @@ class Transaction(Calls):
             ) from self._spoiled
 
     def _open(self) -> Source:
-        self.require()
+        self._require()
         return self._source
 
-    def require(self) -> None:
+    def _require(self) -> None:
         """TransactionError unless the transaction is open and this is its thread."""
         look()
         if self._txn is None:
@@ -266,9 +266,9 @@ class Transaction(Calls):
         if self._direct.env.commits.open_write is not self._txn.raw:
             raise TransactionError("the transaction was begun in another process, before a fork; it ends there")
 
-    def apply(self, operation: Callable[[WriteTransaction], T]) -> T:
+    def _apply(self, operation: Callable[[WriteTransaction], T]) -> T:
         """One call inside the transaction. A failure that left changes spoils the whole, and so does NotOwner."""
-        self.require()
+        self._require()
         txn = self._txn
         assert txn is not None
         before = txn.changes
@@ -285,8 +285,8 @@ class Transaction(Calls):
         self._spoiled = spoiled
         return result
 
-    def flushed(self) -> WriteTransaction:
+    def _flushed(self) -> WriteTransaction:
         """The transaction with nothing left in memory, so that reads see all of it."""
-        self.apply(WriteTransaction.flush)
+        self._apply(WriteTransaction.flush)
         assert self._txn is not None
         return self._txn

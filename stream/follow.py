@@ -11,7 +11,7 @@ that begins there returns what this one would have returned next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Generic, Self
+from typing import Any, Generic, Self
 
 from ..storage import clocks
 from ..storage.errors import TransactionError
@@ -26,10 +26,10 @@ from .node.typed import Entry, V
 
 
 class Follower(Generic[V]):
-    """The iterator that Stream.follow() returns and explains. For one thread at a time."""
+    """The iterator that stream.follow() makes and explains. For one thread at a time."""
 
-    __slots__ = ("_entries", "_last", "_name", "_number", "_range", "_source", "_stop", "_timeout", "after",
-                 "waits_for")
+    __slots__ = ("_entries", "_last", "_name", "_number", "_range", "_source", "_stop", "_timeout", "_waits_for",
+                 "after")
 
     def __init__(self, source: Source, name: bytes, after: IDLike, timeout: float | None, stop: StopFlag | None,
                  entries: Callable[..., Iterator[Entry[V]]]) -> None:
@@ -41,7 +41,7 @@ class Follower(Generic[V]):
         self._stop = stop
         self._range = entries  # of the handle
         self._entries: Iterator[Entry[V]] | None = None
-        self.waits_for: tuple[Seen, float | None] = {}, None  # what it has seen last, and when to look again
+        self._waits_for: tuple[Seen, float | None] = {}, None  # what it has seen last, and when to look again
         with source.read() as txn:
             seen = stream_moves(txn, name)
         self._number = None if seen is None else seen[0]
@@ -59,7 +59,7 @@ class Follower(Generic[V]):
                 if has_looked:
                     seen = self._look()
                     due = release_due(self._source, self._name, seen and seen[3])
-                    self.waits_for = {Condition(stream_moves, self._name): seen}, due
+                    self._waits_for = {Condition(stream_moves, self._name): seen}, due
                 for entry in self._entries or ():
                     self.after = entry.id
                     return entry
@@ -70,7 +70,7 @@ class Follower(Generic[V]):
                 self._entries = None  # the next call reads on behind ``after``
                 raise
             if has_looked and not self._source.env.attached(Waiting).wait(
-                    self.waits_for[0], deadline, self.waits_for[1], stop=self._stop):
+                    self._waits_for[0], deadline, self._waits_for[1], stop=self._stop):
                 break
         raise StopIteration
 
@@ -91,3 +91,8 @@ class Follower(Generic[V]):
 
     def __repr__(self) -> str:
         return f"<raxlog.Follower of stream {shown(self._name)} after {self.after}>"
+
+
+def waits_for(follower: Follower[Any]) -> tuple[Seen, float | None]:
+    """What a follower has seen last, and when to look again."""
+    return follower._waits_for

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class State(MutableMapping[Name, bytes]):
-    """A small durable key-value space next to the streams: one sorted map of bytes to bytes.
+    """A small durable key-value space next to the streams: one sorted map of bytes to bytes. Made by store.state.
 
     Keys take up to 502 bytes, values up to 16 MB; InvalidArgument beyond that. In a transaction,
     ``tx.state`` is part of it; ``store.state`` reads the last committed state, and each call
@@ -34,10 +34,6 @@ class State(MutableMapping[Name, bytes]):
 
     def __init__(self, source: Source) -> None:
         self._source = source
-
-    def bound(self, source: Source) -> State:
-        """The same map, with calls that are part of something else, such as a transaction."""
-        return State(source)
 
     def __getitem__(self, key: Name) -> bytes:
         full = _state_key(key)

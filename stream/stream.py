@@ -55,8 +55,10 @@ from .node.entry import Flattened, flatten_all
 from .node.stream_id import (
     AUTO,
     IDLike,
+    IDs,
     NewID,
     StreamID,
+    given_ids,
     make_id,
     now_ms,
     parse_end,
@@ -81,9 +83,10 @@ _AT_ONCE = 1000  # entries, about a millisecond
 
 
 class Stream(Generic[V]):
-    """A handle on one stream of a store. Cheap to make; threads can share it.
+    """A handle on one stream, made by store.stream(name). Cheap to make; threads can share it.
 
-    The stream need not exist: the first append creates it, and reads find nothing.
+    The stream need not exist: the first append creates it, and reads find nothing. Where methods take ``*ids``, each
+    is an ID, or a single argument is an iterable of all; an empty one does nothing.
     """
 
     __slots__ = ("_codec", "_codec_in_use", "_encoding", "_limits", "_model", "_name", "_number", "_source")
@@ -106,10 +109,6 @@ class Stream(Generic[V]):
     def name(self) -> Text:
         """The stream's name."""
         return text_of(self._name, self._encoding)
-
-    def bound(self, source: Source) -> Stream[V]:
-        """A handle on the same stream whose calls are part of something else, such as a transaction."""
-        return Stream(source, self._name, self._limits, self._encoding, self._codec, self._model)
 
     # -- writing ------------------------------------------------------------------------
 
@@ -266,14 +265,14 @@ class Stream(Generic[V]):
         """Cancel a deferred entry; False if it was appended or cancelled. InvalidArgument if it is not a token."""
         return jobs.cancel(self._source, self._name, token)
 
-    def delete(self, *ids: IDLike) -> int:
+    def delete(self, *ids: IDs) -> int:
         """Delete entries by ID; returns how many existed. Redis: XDEL.
 
         All IDs are parsed before anything is deleted. Outside a transaction, each commit deletes up to
         10,000. Space is freed when the last entry of a node is deleted, and when most entries of a
         node are. What waits for a retry leaves the pending list; what a consumer holds stays there, as in Redis.
         """
-        wanted = sorted({parse_id(sid) for sid in ids})
+        wanted = sorted({parse_id(sid) for sid in given_ids(ids)})
 
         def delete(some: list[StreamID], txn: WriteTransaction) -> int:
             stream = writer.locate(txn, self._name)
@@ -284,7 +283,7 @@ class Stream(Generic[V]):
 
         return sum(in_pieces(self._source, wanted, delete))
 
-    def delete_ex(self, *ids: IDLike, refs: Refs = KEEPREF) -> list[DeleteResult]:
+    def delete_ex(self, *ids: IDs, refs: Refs = KEEPREF) -> list[DeleteResult]:
         """Delete entries by ID under a policy; returns the result for each, in their order. Redis: XDELEX.
 
         ``refs``: "keepref", "delref" (also remove them from the PEL of every group) or "acked" (only
@@ -294,7 +293,7 @@ class Stream(Generic[V]):
         Costs as much as delete(). The last two policies also look at each group in memory, some 0.2 µs, and
         in the PELs that may hold an entry; after a commit of another process the first look takes 4 to 10 µs.
         """
-        wanted = [parse_id(sid) for sid in ids]
+        wanted = [parse_id(sid) for sid in given_ids(ids)]
         checked_policy(refs)
 
         def delete(some: list[StreamID], txn: WriteTransaction) -> list[DeleteResult]:

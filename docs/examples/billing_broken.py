@@ -11,7 +11,7 @@ def consume(store: raxlog.Store, report: Callable[[int], object]) -> None:
     billing = store.stream("orders").group("billing")
     # First what a predecessor had in hand when it died, then what is new.
     while batch := billing.read("worker-1", count=3, ids="0") or billing.read("worker-1", count=3):
-        billing.ack(*[entry.id for entry in batch])
+        billing.ack([entry.id for entry in batch])
         crash_point("billing.acked")
         with store.transaction() as tx:
             total = int(tx.state.get("total", 0)) + sum(int(entry.fields["cents"]) for entry in batch)

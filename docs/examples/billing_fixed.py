@@ -12,7 +12,7 @@ def consume(store: raxlog.Store, report: Callable[[int], object]) -> None:
     # First what a predecessor had in hand when it died, then what is new.
     while batch := billing.read("worker-1", count=3, ids="0") or billing.read("worker-1", count=3):
         with store.transaction() as tx:
-            tx.group("orders", "billing").ack(*[entry.id for entry in batch], consumer="worker-1")
+            tx.group("orders", "billing").ack([entry.id for entry in batch], consumer="worker-1")
             crash_point("billing.acked")
             total = int(tx.state.get("total", 0)) + sum(int(entry.fields["cents"]) for entry in batch)
             tx.state["total"] = total

@@ -32,7 +32,7 @@ from ...stream.node.stream_id import now_ms
 from . import channel_index, ring
 from .channel_index import CHANNEL, GLOB, SHARD
 from .dispatcher import Dispatcher
-from .inbox import Queue
+from .inbox import Queue, end
 from .leases import Leases
 from .live_subscription import DEFAULT_LIMIT
 from .ring import LiveMessage
@@ -65,7 +65,7 @@ class Subscriber(Queue[ChannelMessage]):
     """
 
     def __init__(self, live: Dispatcher, encoding: str | None, max_queued: int, callback: Callback) -> None:
-        super().__init__(callback, live.callbacks, max_queued)
+        super().__init__(callback, live.callbacks, max_queued, partial(_formed, encoding))
         self._live = live
         self._encoding = encoding
         self._changing = threading.Lock()
@@ -130,14 +130,7 @@ class Subscriber(Queue[ChannelMessage]):
             for held in self._held.values():
                 held.clear()
         self._live.release(self)
-        self.end()
-
-    def form(self, message: LiveMessage, glob: bytes | None) -> ChannelMessage:
-        """The message as users get it."""
-        kind = "smessage" if message.kind == ring.SHARD else "message" if glob is None else "pmessage"
-        encoding = self._encoding
-        pattern = None if glob is None else text_of(glob, encoding)
-        return ChannelMessage(kind, pattern, text_of(message.name, encoding), text_of(message.payload[0], encoding))
+        end(self)
 
     # -- within -------------------------------------------------------------------------
 
@@ -304,6 +297,13 @@ class Channels:
         """Ask once dead owners have been removed, so that the figures count live processes only."""
         self._leases.remove_dead_owners(self._source)
         return ask(self._source, question)
+
+
+def _formed(encoding: str | None, message: LiveMessage, glob: bytes | None) -> ChannelMessage:
+    """The message as users get it."""
+    kind = "smessage" if message.kind == ring.SHARD else "message" if glob is None else "pmessage"
+    pattern = None if glob is None else text_of(glob, encoding)
+    return ChannelMessage(kind, pattern, text_of(message.name, encoding), text_of(message.payload[0], encoding))
 
 
 def _name(what: str, given: Name) -> bytes:

@@ -36,7 +36,7 @@ from ...stream.group.waiter import Condition, Waiting
 from ..subjects import subscription
 from ..subjects.match import Cache
 from . import channel_index, ring
-from .inbox import Callbacks, Inbox, Queue
+from .inbox import Callbacks, Inbox, Queue, end, forget, formed, put, signal
 from .leases import LIVE, Leases, remove_owner
 from .ring import LiveMessage
 
@@ -150,7 +150,7 @@ class Dispatcher:
     def clock_moved(self) -> None:
         """Have each that waits for a message look at the clock again."""
         for inbox in list(self._inboxes):
-            inbox.signal()
+            signal(inbox)
 
     def _start(self, inboxes: Sequence[Inbox[Any]]) -> None:
         # Not under the mutex: a read waits while the map grows, and that commit may want the mutex.
@@ -183,7 +183,7 @@ class Dispatcher:
         inboxes = self._end()
         for inbox in inboxes:
             if isinstance(inbox, Queue):
-                inbox.end()  # their subscriptions are removed together, below
+                end(inbox)  # their subscriptions are removed together, below
             else:
                 inbox.close()
         self.callbacks.close()
@@ -215,7 +215,7 @@ class Dispatcher:
         self.callbacks.forget()
         atexit.unregister(self._end)
         for inbox in list(self._inboxes):
-            inbox.forget()
+            forget(inbox)
         self._inboxes.clear()
 
     # -- the thread ---------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Dispatcher:
             self._thread = None
             left = list(self._inboxes)
         for inbox in left:
-            inbox.end(failed)
+            end(inbox, failed)
 
     def _listen(self) -> None:
         waiting = self._source.env.attached(Waiting)
@@ -259,7 +259,7 @@ class Dispatcher:
             for inbox, (probe, every) in durables.items():
                 if before.get(probe) != seen[probe] or now >= due[inbox]:
                     due[inbox] = now + every
-                    inbox.signal()
+                    signal(inbox)
             if not found:
                 waiting.wait(seen, min(due.values(), default=None))
 
@@ -318,12 +318,12 @@ class Dispatcher:
 
 def _deliver(number: int, message: LiveMessage, glob: bytes | None, listeners: _Listeners) -> None:
     """Deliver a message to the listeners that subscribed before it: the same object to all."""
-    formed = None
+    same = None
     for listener, since in listeners:
         if number >= since:
-            if formed is None:
-                formed = listener.form(message, glob)
-            listener.put(formed)
+            if same is None:
+                same = formed(listener, message, glob)
+            put(listener, same)
 
 
 _Delivery = tuple[int, LiveMessage, bytes | None, "_Listeners"]

@@ -1,6 +1,6 @@
 """Durable subscriptions: a name keeps its position while processes come and go; at least once.
 
-    store.subscribe("orders.>", durable="billing")
+    store.subscribe_durable("orders.>", "billing")
 
         subject index    orders.> ── durable "billing" ──> stream $durable.billing
         publish          + one entry there, in its own commit
@@ -22,7 +22,7 @@ import contextlib
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import InvalidArgument, NoGroup, RaxlogError, StreamExists
@@ -38,11 +38,11 @@ from ...stream.group.state import UNKNOWN, create_group, find_group, locate_grou
 from ...stream.group.waiter import Condition
 from ...stream.node.arguments import Text, duration_ms, text_of, whole
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, Entry
-from ...stream.node.stream_id import IDLike
+from ...stream.node.stream_id import IDLike, given_ids
 from ..subjects import sublist
 from ..subjects.subscription import Subscription, name_bytes
 from .dispatcher import Dispatcher
-from .inbox import Inbox
+from .inbox import Inbox, end, shut, signal
 from .leases import Leases
 from .live_subscription import Message
 
@@ -108,7 +108,7 @@ def stream_of(name: bytes) -> bytes:
 
 
 class DurableSubscription(Inbox[Message]):
-    """One consumer of a durable subscription. Made by store.subscribe(…, durable=…).
+    """One consumer of a durable subscription. Made by store.subscribe_durable().
 
     Take messages by iterating or by get(), and acknowledge each, with its own ack() or several at once with this
     one. A message that is not acknowledged is delivered again, with ``deliveries`` one higher: after
@@ -141,7 +141,7 @@ class DurableSubscription(Inbox[Message]):
         self._group = Group(source, stream, GROUP, None)
         self._release_dead_consumers()
         live.watch(self, Condition(_news, stream), self._ack_wait)
-        self.signal()
+        signal(self)
 
     @property
     def pending(self) -> int:
@@ -154,34 +154,32 @@ class DurableSubscription(Inbox[Message]):
         """The number of messages not delivered yet."""
         return self._group.lag
 
-    def ack(self, *messages: Message | IDLike) -> int:
-        """Acknowledge messages (or IDs); returns how many had not been acknowledged before.
+    def ack(self, *messages: Message | IDLike | Iterable[Message | IDLike]) -> int:
+        """Acknowledge messages (or IDs, or one iterable of them); returns how many had not been acknowledged before.
 
         One commit, durable when it returns, deletes them. This also works after close().
         """
         ids = []
-        for one in messages:
+        for one in given_ids(messages):
             given = one.id if isinstance(one, Message) else one
             if given is None:
                 raise InvalidArgument(f"{one!r} is {'no' if one is None else 'a live'} message, and takes no ack")
             ids.append(given)
-        if not ids:
-            return 0
-        return sum(fate is not DeleteResult.MISSING for fate in self._group.ack_delete(*ids))
+        return sum(fate is not DeleteResult.MISSING for fate in self._group.ack_delete(ids))
 
     def close(self) -> None:
         """End this consumer; its pending messages are released at once. The durable name stays."""
         if self.closed:
             return  # also in a forked child, where the lock may be held for ever
         with self._taking:
-            if not self.shut():
+            if not shut(self):
                 return
             self._ahead.clear()
             if not self._live.inherited:
                 with contextlib.suppress(RaxlogError):  # else it is redelivered after ack_wait seconds
                     self._release(self._consumer)
         self._live.release(self)
-        self.end()
+        end(self)
 
     def __repr__(self) -> str:
         return f"<raxlog subscription {self.id} to {self.subject!r}, durable {self.name!r}>"
@@ -202,7 +200,7 @@ class DurableSubscription(Inbox[Message]):
                     if not self._ahead and self._release_dead_consumers():
                         self._read_ahead()
                 except NoGroup:
-                    self.shut()  # the subscription has been removed
+                    shut(self)  # the subscription has been removed
             return not self.closed and bool(self._ahead)
 
     def _ready(self) -> Message | None:
@@ -249,7 +247,7 @@ class DurableSubscription(Inbox[Message]):
         released = False
         while rows := self._group.pending_entries(count=_RELEASED_AT_ONCE, consumer=consumer):
             released = True
-            self._group.nack(*(row.id for row in rows), mode="fail")
+            self._group.nack((row.id for row in rows), mode="fail")
         self._group.delete_consumer(consumer)
         return released
 

@@ -52,7 +52,7 @@ class Inbox(Generic[M]):
             raise InvalidArgument(f"callback={callback!r:.60} cannot be called; pass a function of one message")
         self._callback = callback
         self._callbacks = callbacks
-        self.is_called = False  # whether it is in the queue of Callbacks
+        self._is_called = False  # whether it is in the queue of Callbacks
         self._signal = object()  # the last one
         self._sleepers: list[Callable[[], object]] = []  # wakes each thread or task that sleeps
         self._closed = False
@@ -160,33 +160,7 @@ class Inbox(Generic[M]):
         """_take() without holding up the event loop."""
         return self._take()
 
-    def signal(self) -> None:
-        """Wake the takers: there may be something to take, or it is the end."""
-        self._signal = object()
-        for wake_it in tuple(self._sleepers):
-            wake_it()
-        if self._callback is not None and not self._closed:
-            self._callbacks.call(self)
-
-    def end(self, error: BaseException | None = None) -> None:
-        """End it: waiting takers return, and with an ``error`` raise it."""
-        self._error = error
-        self.shut()
-        self.signal()
-
-    def shut(self) -> bool:
-        """Let nothing be taken any more; whether it was open."""
-        was_closed, self._closed = self._closed, True
-        return not was_closed
-
-    def forget(self) -> None:
-        """In a child after fork: end here; it is the parent's."""
-        self._sleepers = []
-        if fork_hooks.is_late:
-            self._error = fork_hooks.unseen("a subscription")
-        self.shut()
-
-    def call_back(self) -> bool:
+    def _call_back(self) -> bool:
         """Take one message and call the callback with it; whether there was one. What is raised is reported."""
         try:
             message = None if self._closed else self._take()
@@ -218,20 +192,15 @@ class Queue(Inbox[M]):
     ``missed_at_most``  messages that left the ring before this process looked, for any queues
     """
 
-    def __init__(self, callback: Callable[[M], object] | None, callbacks: Callbacks, max_queued: int) -> None:
+    def __init__(self, callback: Callable[[M], object] | None, callbacks: Callbacks, max_queued: int,
+                 form: Callable[[LiveMessage, bytes | None], M]) -> None:
         whole("max_queued", max_queued, 1)
         super().__init__(callback, callbacks)
         self._max_queued = max_queued
+        self._form = form
         self._waiting: deque[M] = deque()
         self.dropped: int = 0
         self.missed_at_most = 0
-
-    @abstractmethod
-    def form(self, message: LiveMessage, glob: bytes | None) -> M:
-        """The message as users get it: one object for all subscriptions of a store.
-
-        ``glob`` is the pattern that matched, on a channel.
-        """
 
     def __len__(self) -> int:
         """Messages that wait."""
@@ -240,19 +209,55 @@ class Queue(Inbox[M]):
     def __bool__(self) -> bool:
         return True
 
-    def put(self, message: M) -> None:
-        """Queue a message, unless there is no room."""
-        if len(self._waiting) >= self._max_queued:
-            self.dropped += 1
-            return
-        self._waiting.append(message)
-        self.signal()
-
     def _take(self) -> M | None:
         try:
             return None if self._closed else self._waiting.popleft()
         except IndexError:
             return None
+
+
+def signal(inbox: Inbox[Any]) -> None:
+    """Wake the takers: there may be something to take, or it is the end."""
+    inbox._signal = object()
+    for wake_it in tuple(inbox._sleepers):
+        wake_it()
+    if inbox._callback is not None and not inbox._closed:
+        inbox._callbacks.call(inbox)
+
+
+def end(inbox: Inbox[Any], error: BaseException | None = None) -> None:
+    """End it: waiting takers return, and with an ``error`` raise it."""
+    inbox._error = error
+    shut(inbox)
+    signal(inbox)
+
+
+def shut(inbox: Inbox[Any]) -> bool:
+    """Let nothing be taken any more; whether it was open."""
+    was_closed, inbox._closed = inbox._closed, True
+    return not was_closed
+
+
+def forget(inbox: Inbox[Any]) -> None:
+    """In a child after fork: end here; it is the parent's."""
+    inbox._sleepers = []
+    if fork_hooks.is_late:
+        inbox._error = fork_hooks.unseen("a subscription")
+    shut(inbox)
+
+
+def put(queue: Queue[M], message: M) -> None:
+    """Queue a message, unless there is no room."""
+    if len(queue._waiting) >= queue._max_queued:
+        queue.dropped += 1
+        return
+    queue._waiting.append(message)
+    signal(queue)
+
+
+def formed(queue: Queue[M], message: LiveMessage, glob: bytes | None) -> M:
+    """The message as users get it, the same object for all; ``glob`` is the pattern that matched, on a channel."""
+    return queue._form(message, glob)
 
 
 def _report(error: BaseException) -> None:
@@ -286,9 +291,9 @@ class Callbacks:
 
     def call(self, inbox: Inbox[Any]) -> None:
         """Queue an inbox that may have messages, unless it is queued."""
-        if self._closed or inbox.is_called:
+        if self._closed or inbox._is_called:
             return
-        inbox.is_called = True
+        inbox._is_called = True
         self._wanted.put(inbox)
         if self._thread is None:
             with self._starting:
@@ -313,6 +318,6 @@ class Callbacks:
 
     def _run(self) -> None:
         while (inbox := self._wanted.get()) is not None and not self._closed:
-            inbox.is_called = False  # before the look: a later message queues it again
-            if inbox.call_back():
+            inbox._is_called = False  # before the look: a later message queues it again
+            if inbox._call_back():
                 self.call(inbox)

@@ -6,13 +6,14 @@
 
 A message is lost to a subscription if its process dies, if its queue is full when it comes
 (``dropped`` counts those), or if it left the ring before this process could look
-(``missed_at_most``). Where every message must arrive, subscribe with ``durable=``
+(``missed_at_most``). Where every message must arrive, there is subscribe_durable()
 (durable_subscription.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Self
 
 from ...storage.commit.write_transaction import WriteTransaction
@@ -23,7 +24,7 @@ from ...stream.node.stream_id import StreamID
 from ..subjects import sublist
 from ..subjects.subscription import Subscription, row_key
 from .dispatcher import Dispatcher
-from .inbox import Queue
+from .inbox import Queue, end
 from .leases import owner_bytes
 from .ring import LiveMessage
 
@@ -67,7 +68,8 @@ class Message:
         Durable when it returns. TransactionError for a live message, which is never delivered twice anyway.
         """
         if self._ack is None or self.id is None:
-            raise TransactionError("a live message is delivered at most once and takes no ack; subscribe with durable=")
+            raise TransactionError("a live message is delivered at most once and takes no ack; one of "
+                                   "store.subscribe_durable() does")
         return self._ack(self.id) == 1
 
     def __repr__(self) -> str:
@@ -84,25 +86,15 @@ class LiveSubscription(Queue[Message]):
 
     def __init__(self, live: Dispatcher, wanted: Subscription, encoding: str | None, max_queued: int,
                  callback: Callable[[Message], object] | None) -> None:
-        super().__init__(callback, live.callbacks, max_queued)
+        super().__init__(callback, live.callbacks, max_queued, partial(_formed, encoding))
         self._live = live
         self.id = 0  # until the index has given one
-        self._encoding = encoding
         self.subject: str = wanted.subject.decode("utf-8", UNDECODABLE)
         self.queue: Text | None = None if wanted.queue is None else text_of(wanted.queue, encoding)
 
     def close(self) -> None:
         """End the subscription and drop the messages in its queue. One commit: for many see LiveSubscriptions."""
         LiveSubscriptions([self]).close()
-
-    def form(self, message: LiveMessage, glob: bytes | None) -> Message:
-        """The message as users get it."""
-        flat, encoding = message.payload, self._encoding
-        texts: Sequence[Text] = flat if encoding is None else [raw.decode(encoding, UNDECODABLE) for raw in flat]
-        ids = {name if encoding is None else text_of(name, encoding): StreamID.from_bytes(sid)
-               for name, sid in zip(message.ids[::2], message.ids[1::2], strict=True)}
-        pairs = list(zip(texts[::2], texts[1::2], strict=True))
-        return Message(message.name.decode("utf-8", UNDECODABLE), pairs, ids=ids)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self)} waiting"
@@ -122,7 +114,7 @@ class LiveSubscriptions(list[LiveSubscription]):
             for one in gone:
                 live.remove_subject(one.id, one)
                 live.release(one)
-                one.end()
+                end(one)
 
     def __enter__(self) -> Self:
         return self
@@ -151,6 +143,16 @@ def subscribe(live: Dispatcher, wanted: list[Subscription], encoding: str | None
             live.release(one)
         raise
     return made
+
+
+def _formed(encoding: str | None, message: LiveMessage, _: bytes | None) -> Message:
+    """The message as users get it."""
+    flat = message.payload
+    texts: Sequence[Text] = flat if encoding is None else [raw.decode(encoding, UNDECODABLE) for raw in flat]
+    ids = {name if encoding is None else text_of(name, encoding): StreamID.from_bytes(sid)
+           for name, sid in zip(message.ids[::2], message.ids[1::2], strict=True)}
+    pairs = list(zip(texts[::2], texts[1::2], strict=True))
+    return Message(message.name.decode("utf-8", UNDECODABLE), pairs, ids=ids)
 
 
 def _remove(txn: WriteTransaction, numbers: list[int]) -> None:

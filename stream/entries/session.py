@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from functools import partial, wraps
 from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
@@ -72,6 +73,16 @@ class Handle(Protocol):
     """An object with a source for its calls."""
 
     _source: Source
+
+
+H = TypeVar("H", bound=Handle)
+
+
+def bound(handle: H, source: Source) -> H:
+    """The same handle, but that its calls are part of something else, such as a transaction."""
+    made = copy(handle)
+    made._source = source
+    return made
 
 
 def asking(question: Callable[Concatenate[RaxTransaction, A], T]) -> Callable[Concatenate[Handle, A], T]:

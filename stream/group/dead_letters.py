@@ -39,7 +39,7 @@ from ..jobs.results import put as put_result
 from ..node.arguments import Name, Text, name_bytes, text_of
 from ..node.entry import Entry
 from ..node.packed_ids import row_of
-from ..node.stream_id import AUTO, MAX64, IDLike, StreamID, now_ms, parse_id
+from ..node.stream_id import AUTO, MAX64, IDLike, IDs, StreamID, given_ids, now_ms, parse_id
 from ..node.typed import V
 from . import deliver
 from .expiry import expire_begun
@@ -86,7 +86,7 @@ class Counts(Attachment):
 
 
 class DeadLetters(Generic[V]):
-    """The dead letters of one group, oldest first: ``for letter in group.dead_letters``."""
+    """The dead letters of one group, made by group.dead_letters; oldest first: ``for letter in group.dead_letters``."""
 
     __slots__ = ("_encoding", "_group", "_mark", "_name", "_origin", "_shown", "_source")
 
@@ -156,39 +156,12 @@ class DeadLetters(Generic[V]):
             return True
         return named == [_text(self._origin), _text(self._group)] or not all(isinstance(one, str) for one in named)
 
-    def bury(self, consumer: bytes, entry: Entry, reason: str, error: str, traceback: str) -> None:
-        """Give up an entry that is pending with this consumer. NotOwner if it is not, with nothing changed.
-
-        InvalidArgument, MalformedValue or StreamExhausted where the dead letters' stream takes no letter.
-        """
-        pairs = list(chain.from_iterable(entry.pairs))
-        about = {"id": str(entry.id), "stream": _text(self._origin), "group": _text(self._group),
-                 "consumer": consumer.decode("utf-8", "backslashreplace"), "deliveries": entry.deliveries,
-                 "reason": reason, "error": error[:_TRACEBACK], "traceback": traceback[-_TRACEBACK:]}
-        flat = [DEAD_FIELD, _json(about), *pairs]
-        row = row_of([entry.id])
-        self._require()
-
-        def operation(txn: WriteTransaction) -> None:
-            stream = writer.locate(txn, self._origin)
-            group = None if stream is None else locate_group(txn, stream, self._group)
-            deliver.require_owner(txn, self._origin, group, self._group, consumer, row)
-            assert group is not None
-            letters, now = writer.ensure(txn, self._name, NodeLimits()), now_ms()
-            given = Given(self._name, bytes(letters.append(txn, AUTO, now, flat)), reason, entry.deliveries)
-            if letters.begun > 0:
-                expire_begun(txn, letters, now)
-            put_result(txn, group.number, name_of(self._group, entry.id), given.packed(error[:_TRACEBACK]), _FOUND_FOR)
-            deliver.ack(txn, group, row)
-
-        self._source.submit(operation)
-
-    def replay(self, *ids: IDLike, where: Callable[[DeadLetter[V]], object] | None = None) -> int:
+    def replay(self, *ids: IDs, where: Callable[[DeadLetter[V]], object] | None = None) -> int:
         """Append the entries of dead letters to their stream again, with new IDs; returns how many.
 
-        The group's letters with these IDs, or those for which ``where`` is true, or all; a malformed one stays. One
-        commit appends each entry and deletes its letter; it takes up to 1,000. All groups of the stream receive the
-        entries.
+        The group's letters with these IDs (arguments, or one iterable), or those for which ``where`` is true, or all
+        where neither is given; a malformed one stays. One commit appends each entry and deletes its letter; it takes up
+        to 1,000. All groups of the stream receive the entries.
         """
         def move(some: list[StreamID], txn: WriteTransaction) -> int:
             letters = writer.locate(txn, self._name)
@@ -204,7 +177,7 @@ class DeadLetters(Generic[V]):
 
         return sum(in_pieces(self._source, self._chosen(ids, where), move, _PIECE))
 
-    def purge(self, *ids: IDLike, where: Callable[[DeadLetter[V]], object] | None = None) -> int:
+    def purge(self, *ids: IDs, where: Callable[[DeadLetter[V]], object] | None = None) -> int:
         """Delete letters, chosen as for replay(), and malformed ones; returns how many. 1,000 per commit."""
         def remove(some: list[StreamID], txn: WriteTransaction) -> int:
             letters = writer.locate(txn, self._name)
@@ -212,9 +185,10 @@ class DeadLetters(Generic[V]):
 
         return sum(in_pieces(self._source, self._chosen(ids, where), remove, _PIECE))
 
-    def _chosen(self, ids: tuple[IDLike, ...], where: Callable[[DeadLetter[V]], object] | None) -> list[StreamID]:
+    def _chosen(self, ids: tuple[IDs, ...], where: Callable[[DeadLetter[V]], object] | None) -> list[StreamID]:
         """The IDs of letters: those given, or of all, as far as ``where`` is true."""
-        letters = iter(self) if not ids else filter(None, map(self.get, sorted({parse_id(sid) for sid in ids})))
+        wanted = sorted({parse_id(sid) for sid in given_ids(ids)})
+        letters = filter(None, map(self.get, wanted)) if ids else iter(self)
         return [letter.id for letter in letters if where is None or where(letter)]
 
     def _letter(self, entry: Entry) -> DeadLetter[V]:
@@ -236,6 +210,34 @@ class DeadLetters(Generic[V]):
                 raise InvalidArgument(
                     f"stream {headers.shown(self._name)} holds no dead letters: its first entry, {first.id}, has no "
                     "field $dead. Rename that stream, or name another with worker(dead_letters=)")
+
+
+def bury(letters: DeadLetters[Any], consumer: bytes, entry: Entry, reason: str, error: str, traceback: str) -> None:
+    """Give up an entry that is pending with this consumer. NotOwner if it is not, with nothing changed.
+
+    InvalidArgument, MalformedValue or StreamExhausted where the dead letters' stream takes no letter.
+    """
+    pairs = list(chain.from_iterable(entry.pairs))
+    about = {"id": str(entry.id), "stream": _text(letters._origin), "group": _text(letters._group),
+             "consumer": consumer.decode("utf-8", "backslashreplace"), "deliveries": entry.deliveries,
+             "reason": reason, "error": error[:_TRACEBACK], "traceback": traceback[-_TRACEBACK:]}
+    flat = [DEAD_FIELD, _json(about), *pairs]
+    row = row_of([entry.id])
+    letters._require()
+
+    def operation(txn: WriteTransaction) -> None:
+        stream = writer.locate(txn, letters._origin)
+        group = None if stream is None else locate_group(txn, stream, letters._group)
+        deliver.require_owner(txn, letters._origin, group, letters._group, consumer, row)
+        assert group is not None
+        there, now = writer.ensure(txn, letters._name, NodeLimits()), now_ms()
+        given = Given(letters._name, bytes(there.append(txn, AUTO, now, flat)), reason, entry.deliveries)
+        if there.begun > 0:
+            expire_begun(txn, there, now)
+        put_result(txn, group.number, name_of(letters._group, entry.id), given.packed(error[:_TRACEBACK]), _FOUND_FOR)
+        deliver.ack(txn, group, row)
+
+    letters._source.submit(operation)
 
 
 def _about(entry: Entry) -> dict[str, Any] | str:

@@ -24,17 +24,17 @@ from ..entries import writer
 from ..entries.header import shown
 from ..entries.session import PIECE, PIECE_ASKED, Direct, Source, ask, in_pieces, parse_timeout
 from ..entries.sweep import sweep
-from ..jobs.results import Result, name_of
+from ..jobs.results import Result, name_of, packed
 from ..jobs.results import put as put_result
 from ..node.arguments import Name, Refs, Text, duration_ms, member_name, text_of, texts_of, whole
 from ..node.entry import Entry
 from ..node.packed_ids import row_of
-from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_end, parse_id, parse_start
+from ..node.stream_id import MAX64, IDLike, IDs, StreamID, given_ids, make_id, now_ms, parse_end, parse_id, parse_start
 from ..node.typed import V
 from . import claim as claiming
 from . import deliver
 from .claim import ClaimOptions
-from .dead_letters import DeadLetters
+from .dead_letters import DeadLetters, bury
 from .delete_policy import KEEPREF, DeleteResult, ack_delete, checked_policy
 from .deliver import Delivered, GroupRead, Target, history_start, parse_ids, read_group
 from .info import ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
@@ -66,9 +66,10 @@ T = TypeVar("T")
 
 
 class Group(Generic[V]):
-    """A handle on one consumer group of a stream. Cheap to make; threads can share it.
+    """A handle on one consumer group of a stream, made by stream.group(name). Cheap to make; threads can share it.
 
-    Methods raise NoGroup if the group or its stream does not exist, except ack().
+    Methods raise NoGroup if the group or its stream does not exist, except ack(). Where they take ``*ids``, each is an
+    ID, or a single argument is an iterable of all; an empty one does nothing.
     """
 
     __slots__ = ("_encoding", "_model", "_name", "_seen", "_source", "_stream")
@@ -94,14 +95,6 @@ class Group(Generic[V]):
     def stream(self) -> Text:
         """The name of its stream."""
         return text_of(self._stream, self._encoding)
-
-    def bound(self, source: Source) -> Group[V]:
-        """A handle on the same group whose calls are part of something else, such as a transaction."""
-        return Group(source, self._stream, self._name, self._encoding, self._model)
-
-    def shown(self, entries: list[Entry]) -> list[typed.Entry[V]]:
-        """Entries as this handle returns them: as text under the store's encoding, with values of the handle's type."""
-        return texts_of(entries, self._encoding, self._model)
 
     # -- reading and acknowledging ------------------------------------------------------
 
@@ -165,9 +158,9 @@ class Group(Generic[V]):
             if piece[-1].id >= end:
                 break
             target, wait = Target(self._stream, None if after is None else piece[-1].id, b""), 0
-        return Delivered(self.shown(found), created)
+        return Delivered(shown_by(self, found), created)
 
-    def ack(self, *ids: IDLike, consumer: Name | None = None) -> int:
+    def ack(self, *ids: IDs, consumer: Name | None = None) -> int:
         """Acknowledge entries, which then are no longer pending; returns how many were. Redis: XACK.
 
         Returns 0 if the group does not exist.
@@ -180,7 +173,7 @@ class Group(Generic[V]):
 
         Without ``consumer`` and outside a transaction, each commit acknowledges up to 10,000.
         """
-        wanted = row_of(ids)
+        wanted = row_of(given_ids(ids))
         owner = None if consumer is None else member_name(consumer, "consumer")
 
         def act(some: bytes, txn: WriteTransaction) -> int:
@@ -191,17 +184,17 @@ class Group(Generic[V]):
 
         return sum(in_pieces(self._source, wanted, act, 16 * PIECE if owner is None else max(1, len(wanted))))
 
-    def renew(self, consumer: Name, *ids: IDLike) -> list[StreamID]:
+    def renew(self, consumer: Name, *ids: IDs) -> list[StreamID]:
         """Restart the idle time of this consumer's pending entries, to renew the lease of a long job.
 
         Returns the IDs that are not (or no longer) pending for this consumer, for example because another one has
         claimed or acknowledged them. Delivers nothing and leaves the delivery counts unchanged. One commit.
         """
-        owner, wanted = member_name(consumer, "consumer"), row_of(ids)
+        owner, wanted = member_name(consumer, "consumer"), row_of(given_ids(ids))
         return [make_id(*sid) for sid in self._act(
-            lambda txn, _, group: deliver.renew(txn, group, owner, wanted, now_ms()))]
+            lambda txn, _, group: deliver.renew(txn, group, owner, wanted, now_ms()))] if wanted else []
 
-    def nack(self, *ids: IDLike, mode: Literal["silent", "fail", "fatal"] = "fail", delay: float = 0.0,
+    def nack(self, *ids: IDs, mode: Literal["silent", "fail", "fatal"] = "fail", delay: float = 0.0,
              deliveries: int | None = None, force: bool = False, consumer: Name | None = None) -> int:
         """Give pending entries back to the group, for any consumer to claim; returns how many. Redis: XNACK.
 
@@ -215,19 +208,19 @@ class Group(Generic[V]):
         if mode not in _NACKS:
             raise InvalidArgument(f"mode={mode!r} is unknown; it is one of {', '.join(_NACKS)}")
         whole("deliveries", deliveries, 0, deliver.MOST_DELIVERIES, none="")
-        wanted: list[deliver.ID] = [parse_id(sid) for sid in ids]
+        wanted: list[deliver.ID] = [parse_id(sid) for sid in given_ids(ids)]
         later = duration_ms("delay", delay)
         owner = None if consumer is None else member_name(consumer, "consumer")
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> int:
             if owner is not None:
-                deliver.require_owner(txn, self._stream, group, self._name, owner, row_of(ids))
+                deliver.require_owner(txn, self._stream, group, self._name, owner, row_of(wanted))
             due = now_ms() + later if later else 0
             return claiming.nack(txn, stream, group, wanted, mode, deliveries, force, due)
 
-        return self._act(operation)
+        return self._act(operation) if wanted else 0
 
-    def ack_delete(self, *ids: IDLike, refs: Refs = KEEPREF, consumer: Name | None = None) -> list[DeleteResult]:
+    def ack_delete(self, *ids: IDs, refs: Refs = KEEPREF, consumer: Name | None = None) -> list[DeleteResult]:
         """Acknowledge entries, and delete those that the policy allows. Redis: XACKDEL.
 
         MISSING for an entry that was not pending here (it is not deleted), REFERENCED for one that was
@@ -235,7 +228,7 @@ class Group(Generic[V]):
         NotOwner as for ack(), with nothing done. Without ``consumer`` and outside a transaction, each commit
         takes up to 2,000. Costs as much as ack() and delete_ex().
         """
-        wanted = [parse_id(sid) for sid in ids]
+        wanted = [parse_id(sid) for sid in given_ids(ids)]
         checked_policy(refs)
         owner = None if consumer is None else member_name(consumer, "consumer")
 
@@ -309,9 +302,10 @@ class Group(Generic[V]):
 
         def make(name: Name | None, is_child: bool = False) -> Worker:
             return Worker(
-                Group(self._source, self._stream, self._name, None), self._letters(dead_letters), handler, self.shown,
-                name=name, threads=threads, lease=lease, max_deliveries=max_deliveries, retry=retry,
-                timeout=timeout, drain=drain, begin=begin, result_ttl=result_ttl, is_child=is_child, next_due=partial(
+                Group(self._source, self._stream, self._name, None), partial(bury, self._letters(dead_letters)),
+                handler, partial(shown_by, self), name=name, threads=threads, lease=lease, retry=retry,
+                max_deliveries=max_deliveries, timeout=timeout, drain=drain, begin=begin, result_ttl=result_ttl,
+                is_child=is_child, next_due=partial(
                     ask, self._source, partial(deliver.next_due, stream=self._stream, group=self._name)),
             )
 
@@ -326,7 +320,7 @@ class Group(Generic[V]):
         encode (None, bool, int, float, str, bytes, and lists and dicts of these; a tuple becomes a list). For any other
         value, an error that says so is kept instead.
         """
-        rows = [(name_of(self._name, sid), result.packed()) for sid, result in results.items()]
+        rows = [(name_of(self._name, sid), packed(result)) for sid, result in results.items()]
         kept_for = duration_ms("ttl", ttl)
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter, _: GroupState) -> None:
@@ -371,11 +365,11 @@ class Group(Generic[V]):
         return self._letters(None)
 
     def _letters(self, name: Name | None) -> DeadLetters[V]:
-        return DeadLetters(self._source, self._stream, self._name, self.shown, self._encoding, name)
+        return DeadLetters(self._source, self._stream, self._name, partial(shown_by, self), self._encoding, name)
 
     # -- claiming -----------------------------------------------------------------------
 
-    def claim(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
+    def claim(self, consumer: Name, *ids: IDs, min_idle: float = 0.0, idle: float | None = None,
               time: float | None = None, deliveries: int | None = None, force: bool = False,
               lastid: IDLike | None = None) -> Delivered[typed.Entry[V]]:
         """Move pending entries to a consumer, if idle for ``min_idle`` seconds. Redis: XCLAIM.
@@ -386,20 +380,20 @@ class Group(Generic[V]):
         A released entry can be claimed at once: the delay of nack() applies to read() only.
         """
         entries, created = self._claim(consumer, ids, False, min_idle, idle, time, deliveries, force, lastid)
-        return Delivered(self.shown(entries), created)
+        return Delivered(shown_by(self, entries), created)
 
-    def claim_ids(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
+    def claim_ids(self, consumer: Name, *ids: IDs, min_idle: float = 0.0, idle: float | None = None,
                   time: float | None = None, deliveries: int | None = None, force: bool = False,
                   lastid: IDLike | None = None) -> Delivered[StreamID]:
         """claim() that returns IDs and counts no delivery. Redis: XCLAIM with JUSTID."""
         entries, created = self._claim(consumer, ids, True, min_idle, idle, time, deliveries, force, lastid)
         return Delivered([entry.id for entry in entries], created)
 
-    def _claim(self, consumer: Name, ids: Iterable[IDLike], justid: bool, min_idle: float, idle: float | None,
+    def _claim(self, consumer: Name, ids: tuple[IDs, ...], justid: bool, min_idle: float, idle: float | None,
                time: float | None, deliveries: int | None, force: bool,
                lastid: IDLike | None) -> tuple[list[Entry], bool]:
         owner = member_name(consumer, "consumer")
-        wanted: list[deliver.ID] = [parse_id(sid) for sid in ids]
+        wanted: list[deliver.ID] = [parse_id(sid) for sid in given_ids(ids)]
         whole("deliveries", deliveries, 0, deliver.MOST_DELIVERIES, none="")
         idle_ms = None if idle is None else duration_ms("idle", idle, negative=True)
         time_ms = None if time is None else duration_ms("time", time, negative=True)
@@ -418,7 +412,7 @@ class Group(Generic[V]):
             member = group.ensure_consumer(txn, owner, now)
             return claiming.claim(txn, stream, group, member, wanted, options, now), created
 
-        return self._act(operation)
+        return self._act(operation) if wanted else ([], False)
 
     def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0",
                   count: int = 100) -> tuple[StreamID, Delivered[typed.Entry[V]], list[StreamID]]:
@@ -432,7 +426,7 @@ class Group(Generic[V]):
         far, and the next call, which continues from there, raises the error.
         """
         first, entries, created, gone = self._autoclaim(consumer, min_idle, start, count, False)
-        return first, Delivered(self.shown(entries), created), gone
+        return first, Delivered(shown_by(self, entries), created), gone
 
     def autoclaim_ids(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0",
                       count: int = 100) -> tuple[StreamID, Delivered[StreamID], list[StreamID]]:
@@ -732,6 +726,11 @@ class Group(Generic[V]):
         if found is None or state is None:
             raise no_group(txn, None if found is None else found[0], self._stream, self._name)
         return state, *found
+
+
+def shown_by(group: Group[V], entries: list[Entry]) -> list[typed.Entry[V]]:
+    """Entries as the handle returns them: as text under the store's encoding, with values of the handle's type."""
+    return texts_of(entries, group._encoding, group._model)
 
 
 def checked_entries_read(value: int | None) -> int:

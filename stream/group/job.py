@@ -21,7 +21,7 @@ from ...storage.trees.rax import RaxTransaction
 from ..entries import header as headers
 from ..entries.range_read import read_now
 from ..jobs import results
-from ..jobs.results import Given, Result
+from ..jobs.results import Given, Result, unpacked
 from ..node.arguments import Text, text_of
 from ..node.stream_id import StreamID, make_id
 from .state import UNOWNED, GroupState, find_group
@@ -70,12 +70,12 @@ def find(txn: RaxTransaction, number: int, header: headers.StreamHeader, group: 
     raw = results.get(txn, number, results.name_of(group.name, sid))
     given = None if raw is None else Given.unpacked(raw)
     if raw is not None and given is None:
-        return Job(sid, "done", result=Result.unpacked(raw))
+        return Job(sid, "done", result=unpacked(raw))
     if raw is not None and given is not None:
         letters, letter = headers.find(txn, given.letters), StreamID.from_bytes(given.letter)
         if letters is None or not _has(txn, *letters, letter):
             return Job(sid, "gone")
-        return Job(sid, "dead", given.deliveries, result=Result(None, Result.unpacked(raw).error, "dead"),
+        return Job(sid, "dead", given.deliveries, result=Result(None, unpacked(raw).error, "dead"),
                    reason=given.reason)
     if sid > make_id(*header.last):
         return Job(sid, "unknown")
@@ -93,7 +93,7 @@ def result_of(txn: RaxTransaction, number: int, header: headers.StreamHeader, gr
     """The result that an entry has, or "timeout": there may be one yet. One that is kept counts, pending or not."""
     raw = results.get(txn, number, results.name_of(group.name, sid))
     if raw is not None and Given.unpacked(raw) is None:
-        return Result.unpacked(raw)
+        return unpacked(raw)
     job = find(txn, number, header, group, sid, None)
     if job.status in _WAITING:
         return Result(status="timeout")

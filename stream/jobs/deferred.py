@@ -37,7 +37,7 @@ _RETRY = 20  # ms until it tries again
 
 
 class Deferred:
-    """An entry that is appended to its stream once it is due. In a transaction, cancel() is part of it."""
+    """An entry that is appended once it is due, made by stream.defer(). In a transaction, cancel() is part of it."""
 
     __slots__ = ("_due", "_encoding", "_flat", "_number", "_place", "_source", "_stream")
 
@@ -50,10 +50,6 @@ class Deferred:
         self._due = due
         self._place = place
         self._flat = flat
-
-    def bound(self, source: Source) -> Deferred:
-        """The same entry, with calls that are part of something else, such as a transaction."""
-        return Deferred(source, self._stream, self._encoding, self._number, self._due, self._place, self._flat)
 
     @property
     def token(self) -> str:

@@ -50,21 +50,22 @@ class Result:
         """The fields by name."""
         return {"status": self.status, "value": self.value, "error": self.error}
 
-    def packed(self) -> bytes:
-        """The result as bytes; a value that msgpack cannot hold, or not read back, is an error that says so."""
-        try:
-            raw: bytes = msgpack.packb([self.value, self.error])
-            self.unpacked(raw)
-        except Exception as error:
-            value = text_of(lambda: f"{self.value!r:.100}")
-            raw = msgpack.packb([None, f"{value} cannot be kept as a result: {described(error)}"])
-        return raw
 
-    @classmethod
-    def unpacked(cls, raw: bytes) -> Result:
-        """The inverse of packed(), with lists for tuples."""
-        value, error, *_ = msgpack.unpackb(raw, strict_map_key=False)
-        return cls(value, error)
+def packed(result: Result) -> bytes:
+    """The result as bytes; a value that msgpack cannot hold, or not read back, is an error that says so."""
+    try:
+        raw: bytes = msgpack.packb([result.value, result.error])
+        unpacked(raw)
+    except Exception as error:
+        value = text_of(lambda: f"{result.value!r:.100}")
+        raw = msgpack.packb([None, f"{value} cannot be kept as a result: {described(error)}"])
+    return raw
+
+
+def unpacked(raw: bytes) -> Result:
+    """The inverse of packed(), with lists for tuples."""
+    value, error, *_ = msgpack.unpackb(raw, strict_map_key=False)
+    return Result(value, error)
 
 
 class Given(NamedTuple):

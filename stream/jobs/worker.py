@@ -41,12 +41,11 @@ from ..node.arguments import Name, Text, duration_ms, member_name, stored_bytes,
 from ..node.stream_id import IDLike, StreamID
 from ..node.typed import Entry
 from .outcome import Backoff, Discard, Retry, Snooze, TimeLimit, asked_delay, parsed_retry
-from .results import Result
+from .results import Result, packed, unpacked
 from .texts import described, text_of
 
 if TYPE_CHECKING:
     from ...transaction import Transaction
-    from ..group.dead_letters import DeadLetters
     from ..group.group import Group
     from ..group.info import ConsumerInfo
 
@@ -99,9 +98,9 @@ class WorkerOptions(TypedDict, total=False):
 
 
 class Worker:
-    """Runs a function for each entry of a group. Made by Group.worker(), which explains the settings."""
+    """Runs a function for each entry of a group. Made by group.worker(), which explains the settings."""
 
-    def __init__(self, group: Group, letters: DeadLetters[Any], handler: Callable[..., object],
+    def __init__(self, group: Group, bury: Callable[..., None], handler: Callable[..., object],
                  shown: Callable[..., list[Entry[Any]]], *,
                  name: Name | None, threads: int, lease: float, max_deliveries: int, retry: object,
                  timeout: float | None, drain: float, begin: Callable[[], Transaction] | None, result_ttl: float | None,
@@ -122,7 +121,7 @@ class Worker:
             raise InvalidArgument(f"lease={lease!r} must be {_SHORTEST} seconds or more" if self._lease < _SHORTEST
                                   else f"timeout={timeout!r} must be more than 0")
         self._group = group
-        self._letters = letters
+        self._bury = bury  # among the dead letters
         self._next_due = next_due  # of the group
         self._handler = handler
         self._begin = begin  # a transaction for each entry
@@ -346,7 +345,7 @@ class Worker:
             if self._begin is None:
                 value = self._handler(shown)
                 if self._result_ttl is not None:
-                    lane.results[entry.id] = Result.unpacked(Result(value).packed())
+                    lane.results[entry.id] = unpacked(packed(Result(value)))
             else:
                 with self._begin() as tx:
                     value = self._handler(shown, tx)
@@ -407,7 +406,7 @@ class Worker:
         else:
             report("raxlog.worker", "warning", "%s goes to the dead letters, %s: %s", entry.id, reason, error)
             trace = text_of(lambda: "".join(traceback.format_exception(raised)))
-            self._letters.bury(lane.name, entry, reason, error, trace)
+            self._bury(lane.name, entry, reason, error, trace)
             lane.counts["dead"] += 1
 
     def _delay(self, deliveries: int) -> float:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from operator import lt
-from typing import ClassVar, Final, NamedTuple, Self, SupportsIndex, TypeVar, overload
+from typing import Any, ClassVar, Final, NamedTuple, Self, SupportsIndex, TypeVar, overload
 
 from ...storage import clocks
 from ...storage.errors import InvalidStreamID
@@ -145,6 +145,8 @@ class StreamID(_Pair):
 
 
 IDLike = StreamID | str | bytes | int | datetime
+IDs = IDLike | Iterable[IDLike]  # *ids of a call: each an ID, or one iterable of all
+_NO_IDS: Final = StreamID, str, int, datetime, bytes, bytearray, memoryview  # but one, or what parse_id() refuses
 
 
 now_ms: Callable[[], int] = clocks.now_ms  # what IDs, delivery times and idle times are made of
@@ -199,6 +201,18 @@ def parse_id(text: IDLike) -> StreamID:
     if halves is None:
         raise InvalidStreamID(f"{_show(text)} is not a stream ID; allowed here: ms-seq or ms")
     return make_id(*halves)
+
+
+def given_ids(ids: tuple[Any, ...]) -> Iterable[Any]:
+    """The IDs of a call that takes ``*ids``: its arguments, or what is in the one iterable that it was given.
+
+    InvalidStreamID for a pair of integers, which may be meant as one ID or as two.
+    """
+    if len(ids) != 1 or isinstance(one := ids[0], _NO_IDS) or hasattr(one, "id") or not isinstance(one, Iterable):
+        return ids
+    if isinstance(one, tuple) and len(one) == 2 and all(isinstance(half, int) for half in one):
+        raise InvalidStreamID(f"{one!r} may be one stream ID or two; give StreamID{one!r}, or a list of milliseconds")
+    return one
 
 
 def ascending(ids: Iterable[IDLike]) -> list[StreamID]:

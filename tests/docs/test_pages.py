@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
+from types import MemberDescriptorType
 from typing import get_args
 
 import pytest
 import raxlog
+import raxlog.aio
 from page_runs import blocks, matches, run_page
 from raxlog.storage import clocks
 from raxlog.stream.group.job import Status
@@ -130,6 +134,39 @@ def test_the_pictures_of_the_command_line_are_what_it_shows(monkeypatch: pytest.
 def test_every_public_name_is_in_the_reference() -> None:
     text = "".join((DOCS / "reference" / page).read_text(encoding="utf-8") for page in ("api.md", "errors.md"))
     assert [name for name in raxlog.__all__ if not re.search(rf"\b{name}\b", text)] == ["__version__"]
+
+
+REFERENCE = dict(re.findall(r"^\.\. autoclass:: raxlog\.([\w.]+(?:\(\))?)\n((?:   :.*\n)*)",
+                            (DOCS / "reference" / "api.md").read_text(encoding="utf-8"), re.M))
+CLASSES = {name.removesuffix("()"): options for name, options in REFERENCE.items()
+           if not name.startswith(("taskiq.", "crashtest.", "testing."))}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_name_of_a_public_class_is_documented_on_its_page(name: str) -> None:
+    kind, options = attrgetter(name)(raxlog), CLASSES[name]
+    shown = {one for one in dir(kind) if not one.startswith("_")}
+    own = {one: next(base for base in kind.__mro__ if one in vars(base)) for one in shown}
+    calls = {one: base for one, base in own.items() if base.__module__.startswith("raxlog.")  # not of int, list, dict
+             and not isinstance(vars(base)[one], MemberDescriptorType)  # __slots__, of which the class itself tells
+             and one not in getattr(kind, "_fields", ()) and one not in getattr(kind, "__dataclass_fields__", ())}
+    left_out = set(re.findall(r"\w+", "".join(re.findall(r":exclude-members:(.*)", options))))
+    assert left_out & shown <= {"open"}  # raxlog.open
+    if ":inherited-members:" not in options:
+        assert [one for one, base in calls.items() if base is not kind] == []
+    if ":undoc-members:" not in options:
+        assert [one for one, base in calls.items() if not inspect.getdoc(vars(base)[one])] == []
+
+
+def test_a_class_that_a_call_makes_says_which_and_shows_no_constructor() -> None:
+    handles = [raxlog.Store, raxlog.Stream, raxlog.Group, raxlog.DeadLetters, raxlog.Deferred, raxlog.Follower,
+               raxlog.Worker, raxlog.Transaction, raxlog.Pipeline, raxlog.State, raxlog.LiveSubscription,
+               raxlog.DurableSubscription, raxlog.Subscriber, raxlog.aio.AsyncStream, raxlog.aio.AsyncGroup,
+               raxlog.aio.AsyncState]
+    for kind in handles:
+        where = f"aio.{kind.__name__}" if kind.__name__ in raxlog.aio.__all__ else kind.__name__
+        assert f"{where}()" in REFERENCE
+        assert re.search(r"\b[Mm]ade by |\(\) makes", kind.__doc__ or ""), kind
 
 
 def test_every_page_is_in_the_index() -> None:

@@ -16,7 +16,7 @@ from ...storage.errors import InvalidArgument, StoreClosed
 from ...store import Store
 from ...stream.group.dead_letters import DeadLetter, DeadLetters
 from ...stream.group.deliver import Delivered, GroupRead, Target, history_start, parse_ids
-from ...stream.group.group import Group
+from ...stream.group.group import Group, shown_by
 from ...stream.group.job import job_moves
 from ...stream.group.waiter import Condition
 from ...stream.jobs.deferred import Deferred
@@ -75,7 +75,7 @@ class AsyncDeadLetters(Handle[DeadLetters[V]]):
 
 
 class AsyncGroup(Handle[Group[V]]):
-    """A handle on one consumer group, with the methods of raxlog.Group."""
+    """A handle on one consumer group, made by stream.group(name), with the methods of raxlog.Group."""
 
     name: Attribute[Group[V], Text] = Attribute(lambda group: group.name)
     stream: Attribute[Group[V], Text] = Attribute(lambda group: group.stream)
@@ -94,7 +94,7 @@ class AsyncGroup(Handle[Group[V]]):
         wanted = GroupRead(member_name(self.name, "group"), reader, count, None, None, noack, min_idle, None, ack_owned)
         target = Target(name_bytes(self.stream), after, parse_ids("ack", ack))
         answer = await read_group(self._threads, wanted, [target], timeout)
-        return Delivered(self._plain.shown(answer[0][1]) if answer else [], bool(answer.created))
+        return Delivered(shown_by(self._plain, answer[0][1]) if answer else [], bool(answer.created))
 
     async def wait_result(self, id: IDLike, timeout: float | None = None) -> Result:
         """Wait for the result of an entry: like Group.wait_result(), without a thread."""
@@ -153,7 +153,7 @@ class AsyncGroup(Handle[Group[V]]):
 
 
 class AsyncStream(Handle[Stream[V]]):
-    """A handle on one stream, with the methods of raxlog.Stream."""
+    """A handle on one stream, made by store.stream(name), with the methods of raxlog.Stream."""
 
     name: Attribute[Stream[V], Text] = Attribute(lambda stream: stream.name)
 
@@ -200,7 +200,7 @@ class AsyncStream(Handle[Stream[V]]):
 
 
 class AsyncState(Handle[State]):
-    """The durable key-value space of a store: like raxlog.State, with methods instead of operators."""
+    """The durable key-value space, made by store.state: like raxlog.State, with methods instead of operators."""
 
     @overload
     async def get(self, key: Name) -> bytes | None: ...

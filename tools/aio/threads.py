@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from weakref import ref
 
 from ...storage.errors import StoreClosed, StoreError
-from ...store import Store
+from ...storage.wake.stop import Bell
+from ...store import Store, parts
 from ...stream.entries.batch import Batch, kept
-from ...stream.entries.session import Source
+from ...stream.entries.session import bound
 from ...stream.group.waiter import Waiting
+from ...stream.jobs.worker import Worker
 from .lane import Call, Lane, run_each
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class Threads:
 
     def __init__(self, store: Store) -> None:
         self.use(store)
-        self.turns: set[Readiness[Any]] = set()  # of tasks that wait: one that nothing else refers to lives by it
+        self.turns: dict[Readiness[Any], Bell] = {}  # of tasks that wait: one that nothing else refers to lives by it
         self.workers: dict[AsyncWorker, Lane] = {}  # that run
         self.refusal: str | None = None  # why nothing more is taken, once close() has been called
         self.lanes: dict[str, Lane] = {  # 256 or 32 results come together: a few milliseconds of the loop's time
@@ -66,7 +68,7 @@ class Threads:
     def use(self, store: Store) -> None:
         """Have the calls from now on go to this store; it may be the one before, opened again."""
         self.store: Store = store
-        self.source, self.streams, self.pubsub = store.parts()
+        self.source, self.streams, self.pubsub = parts(store)
         self.batch: Batch = Batch(self.source)
         self.waiting: Waiting = self.source.env.attached(Waiting)
 
@@ -91,8 +93,8 @@ class Threads:
             worker.stop()
         await self._idle(self.workers.values(), timeout)
         self.refusal = f"the store {self.store.path} has been closed (aclose()). Open it again."
-        for turn in self.turns:
-            turn.release()
+        for bell in self.turns.values():
+            bell.release()
         await self._idle(self.lanes.values(), timeout)
         await self.lanes["others"].call(self.store.close).future
         for lane in self.lanes.values():
@@ -120,10 +122,11 @@ class Handle(Generic[H]):
     """A handle of a loop's tasks: the plain one, and, where it can be, the same bound to the batch. Cheap to make."""
 
     def __init__(self, threads: Threads, plain: H) -> None:
-        bound: Callable[[Source], H] = getattr(plain, "bound", lambda _: plain)
+        handle: Any = plain
+        is_whole = isinstance(plain, Store | Worker)  # no handle on a part of a store
         self._threads = threads
-        self._plain = bound(threads.source)
-        self._batched = bound(threads.batch)
+        self._plain: H = plain if is_whole else bound(handle, threads.source)
+        self._batched: H = plain if is_whole else bound(handle, threads.batch)
 
     def __repr__(self) -> str:
         return f"<raxlog.aio.{type(self).__name__} of {self._plain!r}>"

@@ -20,7 +20,7 @@ from typing import Generic, Self, TypeVar
 from ...storage import clocks
 from ...storage.errors import InvalidArgument, RaxlogError
 from ...stream.entries.session import ask
-from ...stream.follow import Follower
+from ...stream.follow import Follower, waits_for
 from ...stream.group import claim, deliver
 from ...stream.group.deliver import Answer, GroupRead, Position, Target
 from ...stream.group.state import SeenTimes
@@ -40,6 +40,17 @@ Look = tuple[T, Seen, float | None]  # what was found; else what was seen, and w
 Delivery = tuple[dict[bytes, Position | None], Answer]  # where the groups stood before, and what was delivered
 
 
+class _Bell(asyncio.Event):
+    """Wakes a task. From any thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.get_running_loop()
+
+    def release(self) -> None:
+        self.loop.call_soon_threadsafe(self.set)
+
+
 class Readiness(Generic[T]):
     """A place in the queue of readers that wait for the same, within its ``async with``: see AsyncStore.readiness().
 
@@ -52,41 +63,36 @@ class Readiness(Generic[T]):
         self._threads = threads
         self._waiting = threads.waiting  # it stays in the lines of the store as it was opened
         self._look = look
-        self._loop = asyncio.get_running_loop()
         self._deadline = clocks.monotonic() + seconds
-        self._event = asyncio.Event()
-        self._waiter = Waiter(key or object(), self)
+        self._bell = _Bell()
+        self._waiter = Waiter(key or object(), self._bell)
         self._last: tuple[Seen, float | None] | None = None  # of the last look that found something
 
     async def __aenter__(self) -> Self:
         if not self._waiting.is_watched:
             await self._threads.call("reads", self._waiting.watch)
-        self._threads.turns.add(self)
+        self._threads.turns[self] = self._bell
         self._waiting.join(self._waiter)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._threads.turns.discard(self)
-        if self._loop.is_running():  # else the garbage collector drops the task, in any thread, under any lock
+        self._threads.turns.pop(self, None)
+        if self._bell.loop.is_running():  # else the garbage collector drops the task, in any thread, under any lock
             self._waiting.leave(self._waiter)
 
     async def __call__(self) -> T | None:
         """True once it is this one's turn and there is something to read; None after the timeout. StoreClosed."""
         if self._last is not None:  # what that one found may be nothing for this reader: so until it changes
-            await self.arm(*self._last)
+            await self._arm(*self._last)
         while await self._comes():
             found, seen, due = await self._look()
             if found:
                 self._last = seen, due
                 return found
-            await self.arm(seen, due)
+            await self._arm(seen, due)
         return None
 
-    def release(self) -> None:
-        """Wake the task. From any thread."""
-        self._loop.call_soon_threadsafe(self._event.set)
-
-    async def arm(self, seen: Seen, due: float | None) -> None:
+    async def _arm(self, seen: Seen, due: float | None) -> None:
         """Sleep from now on, until something is not as it was seen, or ``due``."""
         await self._threads.call("reads", partial(self._waiting.arm, self._waiter, seen, due))
 
@@ -94,13 +100,13 @@ class Readiness(Generic[T]):
         """Sleep until there is a reason to look (True), or the deadline passes."""
         while True:
             self._threads.require_open()
-            self._event.clear()
+            self._bell.clear()
             left = self._waiting.rest(self._waiter, self._deadline)
             if not left:
                 return left is None
-            timer = None if left == math.inf else self._loop.call_later(left, self._event.set)
+            timer = None if left == math.inf else self._bell.loop.call_later(left, self._bell.set)
             try:
-                await self._event.wait()
+                await self._bell.wait()
             finally:
                 if timer is not None:
                     timer.cancel()
@@ -113,7 +119,7 @@ async def until(threads: Threads, look: Callable[[], Awaitable[Look[T]]], second
         return nothing
     async with Readiness(threads, look, seconds, key) as ready:
         if key is None:  # so it is the first
-            await ready.arm(seen, due)
+            await ready._arm(seen, due)
         found = await ready()
     return nothing if found is None else found
 
@@ -236,6 +242,6 @@ class AsyncFollower(Ahead[Entry[V]]):
     async def _fetch(self) -> None:
         async def look() -> Look[bool]:
             await super(AsyncFollower, self)._fetch()
-            return bool(self._ready), *self._follower.waits_for
+            return bool(self._ready), *waits_for(self._follower)
 
         await until(self._threads, look, self._timeout)

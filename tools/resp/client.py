@@ -21,7 +21,7 @@ from ...storage.errors import NotInstalled
 from ...storage.files.lmdb_errors import translated
 from ...storage.notices import noted
 from ...storage.threads import start
-from ...store import Store
+from ...store import Store, parts
 from .server import Options, Server
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Door:
 
     def __init__(self, store: Store) -> None:
         self._path = store.path
-        self._options = store.parts()[0].env.options
+        self._options = parts(store)[0].env.options
         self._lock = threading.Lock()
         self._forks = -1  # of the process that it runs in
         self._thread = threading.Thread()

@@ -23,7 +23,7 @@ from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.open_options import BYTES
 from ...storage.errors import RaxlogError, StoreClosed, StoreError
 from ...storage.notices import report
-from ...store import Store
+from ...store import Store, parts
 from ...stream.entries.batch import Batch
 from ...stream.entries.session import Moment, ask
 from ...stream.group.waiter import Condition
@@ -108,7 +108,7 @@ class Engine:
         self._use(store)
 
     def _use(self, store: Store) -> None:
-        direct, streams, pubsub = store.parts()
+        direct, streams, pubsub = parts(store)
         self.store = store
         self._batch = Batch(direct)
         self._writing = Keys(Calls(streams, pubsub, self._batch), State(_Unflushed(self._batch)),
@@ -213,7 +213,7 @@ class Engine:
 
     def reopen(self, sessions: Iterable[Session]) -> None:
         """Close the store, and open it again from the disk, for these. In a command that runs alone."""
-        options = self.store.parts()[0].env.options
+        options = parts(self.store)[0].env.options
         hold, held = threading.Event(), threading.Semaphore(0)
 
         def wait() -> None:
@@ -343,7 +343,7 @@ class Engine:
 
     def _direct(self, session: Session, command: Command, words: list[bytes], is_aside: bool = False) -> object:
         if command.kind is LOOKS:
-            direct, streams, pubsub = self.store.parts()
+            direct, streams, pubsub = parts(self.store)
             with direct.read() as txn:
                 moment = Moment(direct.env, txn)
                 keys = Keys(Calls(streams, pubsub, moment), State(moment))

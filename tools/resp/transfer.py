@@ -17,7 +17,7 @@ from ...index.pubsub.glob import glob_matches
 from ...storage.clocks import now_ms
 from ...storage.errors import NotInstalled
 from ...storage.format.keys import MAX_NAME
-from ...store import Store
+from ...store import Store, parts
 from ...stream.dump.rdb_file import Row, read_dump
 from ...transaction import Calls
 from .keyspace import LIST, MARK, Keys, prefix_of
@@ -36,7 +36,7 @@ class Transfer:
     """A transfer: which keys there were. ``replaces``: also where the other side has one of that name."""
 
     def __init__(self, store: Store, replaces: bool, report: Report = lambda place, keys: None) -> None:
-        direct, streams, pubsub = store.parts()
+        direct, streams, pubsub = parts(store)
         self.done: Counter[str] = Counter()  # by kind
         self.kept: Counter[str] = Counter()  # there already
         self.left_out: Counter[str] = Counter()

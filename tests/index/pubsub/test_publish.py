@@ -364,7 +364,7 @@ class Unreadable(inbox.Inbox[Any]):
     """An inbox whose messages cannot be taken, as when the disk is full."""
 
     def close(self) -> None:
-        self.end()
+        inbox.end(self)
 
     def _take(self) -> Any:
         raise raxlog.StoreFull("no room")
@@ -377,7 +377,7 @@ def test_a_callback_whose_messages_cannot_be_had_is_reported_once_for_each_signa
     callbacks = inbox.Callbacks()
     unreadable = Unreadable(print, callbacks)
     for count in (1, 2):
-        unreadable.signal()
+        inbox.signal(unreadable)
         time.sleep(0.1)
         assert len(reported) == count
     callbacks.close()

@@ -174,10 +174,11 @@ def test_an_unseen_child_that_makes_no_call_ends_without_touching_its_parents_lo
 
 def test_a_read_of_the_parent_keeps_its_pages_while_unseen_children_come_and_go(path: Path) -> None:
     said = run(path, """
+        from raxlog.store import parts
         store, stream, group = opened()
         seen = []
         def read():
-            with store.parts()[0].env.read() as txn:
+            with parts(store)[0].env.read() as txn:
                 inside.set()
                 assert go.wait(30)
                 seen.append(store.readers()[0].pid == os.getpid())

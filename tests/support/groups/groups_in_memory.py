@@ -366,6 +366,8 @@ class World:
 
     def nack(self, name: bytes, group: bytes, ids: list[ID], mode: str, delay: int, deliveries: int | None,
              force: bool) -> int:
+        if not ids:
+            return 0
         stream, found = self.group(name, group)
         counts: dict[ID, int] = {}
         released = 0
@@ -389,6 +391,8 @@ class World:
     def claim(self, name: bytes, group: bytes, consumer: bytes, ids: list[ID], min_idle: int, at: int | None,
               deliveries: int | None, force: bool, justid: bool, lastid: ID | None) -> list[Any]:
         """``at`` is the delivery time to set, in ms; None and what is to come mean now."""
+        if not ids:
+            return []
         stream, found = self.group(name, group)
         member = found.ensure(consumer, self.now)
         found.last = max(found.last, lastid or (0, 0))

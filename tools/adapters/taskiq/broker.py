@@ -29,6 +29,7 @@ from ..storage.engine.open_options import BYTES
 from ..storage.errors import InvalidArgument, LockTimeout, NotOwner, RaxlogError, StoreClosed, StoreFull
 from ..storage.notices import report
 from ..storage.threads import start
+from ..stream.group.dead_letters import bury
 from ..stream.jobs.texts import described
 from ..stream.node.arguments import duration_ms, whole
 from ..stream.node.stream_id import StreamID
@@ -176,7 +177,7 @@ class Queue:
         why = f"delivered {entry.deliveries} times, and no worker has come to its end"
         report("raxlog.taskiq", "warning", "%s goes to the dead letters: %s", entry.id, why)
         try:
-            await self.store.run(self._plain.dead_letters.bury, self._consumer, entry, "exhausted", why, "")
+            await self.store.run(bury, self._plain.dead_letters, self._consumer, entry, "exhausted", why, "")
             await self.stream.delete(entry.id)
         except Exception as error:  # whatever one entry does, the others are delivered
             report("raxlog.taskiq", "warning", "%s stays pending until its lease ends: %s", entry.id, described(error))
