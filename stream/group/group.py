@@ -55,7 +55,6 @@ from .waiter import Condition, Waiting
 
 if TYPE_CHECKING:
     from ...transaction import Transaction
-    from ..jobs.processes import WorkerProcesses
     from ..jobs.worker import Worker, WorkerOptions
     from ..node import typed
     from ..node.model import Model
@@ -246,22 +245,17 @@ class Group(Generic[V]):
     # -- jobs ---------------------------------------------------------------------------
 
     @overload
-    def worker(self, handler: Callable[[typed.Entry[V]], object], *, transaction: Literal[False] = False,
-               **options: Unpack[WorkerOptions]) -> Worker: ...
+    def worker(self, handler: Callable[[typed.Entry[V]], object], *, processes: int = 0,
+               transaction: Literal[False] = False, **options: Unpack[WorkerOptions]) -> Worker: ...
 
     @overload
-    def worker(self, handler: Callable[[typed.Entry[V], Transaction], object], *, transaction: Literal[True],
-               **options: Unpack[WorkerOptions]) -> Worker: ...
-
-    @overload
-    def worker(self, handler: Callable[[typed.Entry[V]], object] | Callable[[typed.Entry[V], Transaction], object], *,
-               processes: int, transaction: bool = False,
-               **options: Unpack[WorkerOptions]) -> Worker | WorkerProcesses: ...
+    def worker(self, handler: Callable[[typed.Entry[V], Transaction], object], *, processes: int = 0,
+               transaction: Literal[True], **options: Unpack[WorkerOptions]) -> Worker: ...
 
     def worker(self, handler: Callable[..., object], *, name: Name | None = None, threads: int = 1, processes: int = 0,
                transaction: bool = False, lease: float = 30.0, max_deliveries: int = 20, retry: object = None,
                timeout: float | None = None, drain: float = 10.0, dead_letters: Name | None = None,
-               result_ttl: float | None = None) -> Worker | WorkerProcesses:
+               result_ttl: float | None = None) -> Worker:
         """Make a worker that runs ``handler(entry)`` for each entry of the group; ``worker.run()`` starts it.
 
         Any number of workers, in any process, share the entries; each entry is run at least once. If the handler
@@ -290,7 +284,7 @@ class Group(Generic[V]):
         InvalidArgument for invalid values; TransactionError in a transaction. The commits are those of read(), nack()
         and dead_letters. A worker leaves alone an entry that another worker has taken over.
         """
-        from ..jobs.processes import WorkerProcesses  # noqa: PLC0415 - loaded where it is used
+        from ..jobs.processes import Children  # noqa: PLC0415 - loaded where it is used
         from ..jobs.worker import Worker  # noqa: PLC0415
 
         if not isinstance(self._source, Direct):
@@ -300,18 +294,17 @@ class Group(Generic[V]):
             raise StoreClosed("the store that this group is of has been dropped; keep it while a worker runs")
         whole("processes", processes, 0, 1000)
 
-        def make(name: Name | None, is_child: bool = False) -> Worker:
+        def make(name: Name | None, is_child: bool = False, children: Children | None = None) -> Worker:
             return Worker(
                 Group(self._source, self._stream, self._name, None), partial(bury, self._letters(dead_letters)),
                 handler, partial(shown_by, self), name=name, threads=threads, lease=lease, retry=retry,
                 max_deliveries=max_deliveries, timeout=timeout, drain=drain, begin=begin, result_ttl=result_ttl,
-                is_child=is_child, next_due=partial(
+                is_child=is_child, children=children, next_due=partial(
                     ask, self._source, partial(deliver.next_due, stream=self._stream, group=self._name)),
             )
 
-        worker = make(name)
-        require = partial(ask, self._source, self._found)
-        return WorkerProcesses(make, worker.name, processes, require) if processes else worker
+        children = Children(make, processes, partial(ask, self._source, self._found)) if processes else None
+        return make(name, children=children)
 
     def keep_results(self, results: Mapping[IDLike, Result], ttl: float) -> None:
         """Keep results for ``ttl`` seconds, for wait_result(); one commit. A worker with result_ttl does this itself.

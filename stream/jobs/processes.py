@@ -9,81 +9,76 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import traceback
+from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
+from mmap import mmap
+from typing import TYPE_CHECKING
 
 from ...storage import clocks
 from ...storage.errors import InvalidArgument, NoGroup
 from ...storage.notices import report
-from ..entries.header import shown
 from .outcome import Backoff
-from .worker import Worker, on_signals
 
+if TYPE_CHECKING:
+    from ...storage.wake.stop import Stop
+    from .worker import Worker
+
+OUTCOMES = ("done", "failed", "snoozed", "dead", "lost")  # those of Worker.counts
 _DELAY = Backoff(first=0.1, factor=2, cap=5, jitter=0)
 EARLY = 0.2  # seconds: it has hardly begun, and the next one may end as soon
 _LOOK = 0.05  # seconds
 
 
-class WorkerProcesses:
-    """Made by Group.worker(processes=), which explains it. ``pids`` are those of the children that run."""
+class Children:
+    """The processes of a worker. ``make`` makes a child's worker; ``require`` raises NoGroup if the group is gone."""
 
-    def __init__(self, make: Callable[..., Worker], name: bytes, count: int,
-                 require: Callable[[], object]) -> None:
+    def __init__(self, make: Callable[..., Worker], count: int, require: Callable[[], object]) -> None:
         self._refuse_held_clock()
         self._make = make
-        self._require = require  # NoGroup: an exit status may be the handler's
-        self._name = name
-        self._stopped = threading.Event()
-        self._burst = False
-        self._places = [_Place(n) for n in range(count)]
+        self._require = require  # an exit status may be the handler's
+        self.places = [_Place(n) for n in range(count)]
 
     @property
     def pids(self) -> list[int]:
         """The children that run."""
-        return [place.pid for place in self._places if place.pid]
+        return [place.pid for place in self.places if place.pid]
 
-    def __repr__(self) -> str:
-        return f"<raxlog workers {shown(self._name)}, {len(self.pids)} of {len(self._places)} processes running>"
+    @property
+    def counts(self) -> Counter[str]:
+        """What the children have counted, those that have died too."""
+        return Counter({what: sum(place.counted[n] for place in self.places) for n, what in enumerate(OUTCOMES)})
 
-    def stop(self) -> None:
-        """End the workers. From any thread, and from signal handlers."""
-        self._stopped.set()
-
-    def run(self, signals: bool = True, burst: bool = False) -> None:
+    def run(self, name: bytes, stop: Stop, burst: bool, until: Callable[[], bool]) -> None:
         """As Worker.run(). NoGroup where the group has been destroyed."""
         self._refuse_held_clock()
-        self._burst = burst
-        for place in self._places:
+        for place in self.places:
             place.is_done = False
-        in_main = signals and threading.current_thread() is threading.main_thread()
-        with on_signals(self.stop) if in_main else nullcontext():
-            try:
-                while not self._stopped.is_set():
-                    now = clocks.elapsed()
-                    for place in self._places:
-                        status = place.ended(now)
-                        if status:
-                            self._require()
-                        place.is_done = place.is_done or (burst and status == 0)
-                        if not place.pid and now >= place.due and not place.is_done:
-                            self._begin(place, now)
-                    if all(place.is_done for place in self._places):
-                        break
-                    self._stopped.wait(_LOOK)
-            finally:
-                for pid in self.pids:
-                    os.kill(pid, signal.SIGTERM)
-                for place in self._places:
-                    while place.pid and place.ended(clocks.elapsed()) is None:
-                        clocks.sleep(_LOOK / 5)
+        try:
+            while not (stop.is_set() or until()):
+                now = clocks.elapsed()
+                for place in self.places:
+                    status = place.ended(now)
+                    if status:
+                        self._require()
+                    place.is_done = place.is_done or (burst and status == 0)
+                    if not place.pid and now >= place.due and not place.is_done:
+                        self._begin(place, now, name, stop, burst)
+                if all(place.is_done for place in self.places):
+                    break
+                clocks.sleep(_LOOK)
+        finally:
+            for pid in self.pids:
+                os.kill(pid, signal.SIGTERM)
+            for place in self.places:
+                while place.pid and place.ended(clocks.elapsed()) is None:
+                    clocks.sleep(_LOOK / 5)
 
     def _refuse_held_clock(self) -> None:
         if clocks.held is not None:
             raise InvalidArgument("processes= within raxlog.testing.clock(), which they would not see; use threads=")
 
-    def _begin(self, place: _Place, now: float) -> None:
+    def _begin(self, place: _Place, now: float, name: bytes, stop: Stop, burst: bool) -> None:
         place.begun = now
         parent = os.getpid()
         place.pid = os.fork()
@@ -92,10 +87,20 @@ class WorkerProcesses:
         status = 1
         try:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            if self._stopped.is_set():  # a signal has come before that line
+            if stop.is_set():  # a signal has come before that line
                 os._exit(0)
-            worker = self._make(b"%b-p%d-%d" % (self._name, place.number, os.getpid()), is_child=True)
-            worker.run(burst=self._burst, until=lambda: os.getppid() != parent)
+            worker = self._make(b"%b-p%d-%d" % (name, place.number, os.getpid()), is_child=True)
+            before = list(place.counted)
+
+            def is_orphan() -> bool:
+                for n, what in enumerate(OUTCOMES):
+                    place.counted[n] = before[n] + worker.counts.get(what, 0)
+                return os.getppid() != parent
+
+            try:
+                worker.run(burst=burst, until=is_orphan)
+            finally:
+                is_orphan()
             status = 0
         except NoGroup:
             pass  # which the parent raises
@@ -115,6 +120,7 @@ class _Place:
     def __init__(self, number: int) -> None:
         self.number = number
         self.pid = 0
+        self.counted = memoryview(mmap(-1, 8 * len(OUTCOMES))).cast("Q")  # shared with the children
         self.begun = self.due = 0.0
         self.is_done = False  # ended by itself, in a burst
         self.early = 0  # deaths as early, one after the other

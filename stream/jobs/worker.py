@@ -27,7 +27,7 @@ import threading
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ...transaction import Transaction
     from ..group.group import Group
     from ..group.info import ConsumerInfo
+    from .processes import Children
 
 FLUSH = 0.05  # seconds for which a lane runs what it has read at once
 MOST = 100  # entries of a read
@@ -104,7 +105,7 @@ class Worker:
                  shown: Callable[..., list[Entry[Any]]], *,
                  name: Name | None, threads: int, lease: float, max_deliveries: int, retry: object,
                  timeout: float | None, drain: float, begin: Callable[[], Transaction] | None, result_ttl: float | None,
-                 next_due: Callable[[], int | None], is_child: bool = False) -> None:
+                 next_due: Callable[[], int | None], is_child: bool = False, children: Children | None = None) -> None:
         if not callable(handler):
             raise InvalidArgument(f"handler={handler!r} must be a function of an entry")
         if is_async(handler):
@@ -123,6 +124,7 @@ class Worker:
         self._group = group
         self._bury = bury  # among the dead letters
         self._next_due = next_due  # of the group
+        self._children = children  # which run the handler; this process' lanes do not
         self._handler = handler
         self._begin = begin  # a transaction for each entry
         self._shown = shown
@@ -142,12 +144,22 @@ class Worker:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of entries by outcome: "done", "failed", "snoozed", "dead", and "lost" to another worker."""
-        return dict(sum((Counter(lane.counts) for lane in (*self._lanes, *self._gone)), Counter()))
+        """The number of entries by outcome: "done", "failed", "snoozed", "dead", and "lost" to another worker.
+
+        Those of child processes are up to 0.2 s late; a child that is killed may not have told its last ones.
+        """
+        children = Counter[str]() if self._children is None else self._children.counts
+        return dict(sum((Counter(lane.counts) for lane in (*self._lanes, *self._gone)), children))
+
+    @property
+    def pids(self) -> list[int]:
+        """The child processes that run; none without ``processes``."""
+        return [] if self._children is None else self._children.pids
 
     def __repr__(self) -> str:
         counts = "".join(f", {many:,} {what}" for what, many in self.counts.items())
-        return f"<raxlog.Worker {shown(self.name)} of {self._group!r}{counts}>"
+        running = self._children and f", {len(self.pids)} of {len(self._children.places)} processes running"
+        return f"<raxlog.Worker {shown(self.name)} of {self._group!r}{running or ''}{counts}>"
 
     def stop(self) -> None:
         """End the worker: no further entry is begun. May be called from any thread, and from signal handlers."""
@@ -165,8 +177,12 @@ class Worker:
         destroyed.
         """
         self._burst = burst
-        with self._beating(signals):
-            self._serve_all(until)
+        if self._children is not None:
+            with on_signals(self.stop, signals):
+                self._children.run(self.name, self._stop, burst, until)
+        else:
+            with self._beating(signals):
+                self._serve_all(until)
 
     def drain(self, *, limit: int = 10_000, signals: bool = True,
               until: Callable[[], bool] = lambda: False) -> dict[str, int]:
@@ -175,8 +191,11 @@ class Worker:
         Between rounds of run(burst=True) it waits for what falls due next; within raxlog.testing.clock() it moves the
         clock there instead. What others hold, or a pause without an end, is left. RaxlogError once it has counted more
         than ``limit``, as with a handler that snoozes, or appends to its own stream, for ever. It may be called again.
+        InvalidArgument with ``processes``.
         """
         whole("limit", limit, 1)
+        if self._children is not None:
+            raise InvalidArgument("drain() of a worker with processes=; use threads=, or run(burst=True)")
         self._burst = True
         before, most = Counter(self.counts), sum(self.counts.values()) + limit
         with self._beating(signals):
@@ -199,8 +218,7 @@ class Worker:
     def _beating(self, signals: bool) -> Iterator[None]:
         """Look after the lanes, and end them with the block; the error of one of them."""
         beat = threading.Thread(target=self._beat, name="raxlog worker: beat", daemon=True)
-        in_main = signals and threading.current_thread() is threading.main_thread()
-        with on_signals(self.stop) if in_main else nullcontext():
+        with on_signals(self.stop, signals):
             try:
                 self._forget([one.name for one in self._consumers() if is_left_behind(one, self._lease)])
                 start(beat)
@@ -554,9 +572,11 @@ def _raise_in(thread: int | None) -> None:
 
 
 @contextmanager
-def on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Within the block SIGTERM and Ctrl-C call this."""
-    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+def on_signals(stop: Callable[[], None], wanted: bool) -> Iterator[None]:
+    """Within the block SIGTERM and Ctrl-C call this, where that is wanted and this is the main thread."""
+    wanted = wanted and threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGTERM, signal.SIGINT) if wanted else ()
+    before = {number: signal.signal(number, lambda *_: stop()) for number in numbers}
     try:
         yield
     finally:

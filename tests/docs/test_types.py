@@ -25,7 +25,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a folder for each page that has programs, and the package as its users have it, in ``sources``."""
     folder = tmp_path_factory.mktemp("programs")
     shutil.copytree(Path(raxlog.__file__).parent, folder / "sources" / "raxlog",
-                    ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__"))
+                    ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__", "tests", "docs", "build", ".*"))
     shutil.copytree(DOCS / "examples", folder / "examples", ignore=shutil.ignore_patterns("*.svg", "__pycache__"))
     (folder / "calls").mkdir()
     shutil.copy(Path(__file__).with_name("typed_calls.py"), folder / "calls")

@@ -532,6 +532,32 @@ def test_processes_share_the_work_and_are_begun_anew_when_they_die(store: raxlog
             os.kill(pid, 0)
 
 
+def test_a_worker_is_one_class_and_counts_alike_with_threads_and_with_processes(
+    store: raxlog.Store, group: raxlog.Group
+) -> None:
+    def handle(entry: raxlog.Entry) -> None:
+        if number(entry) % 10 == 7:
+            raise raxlog.Discard("a seven")
+        if number(entry) == 3 and entry.deliveries == 1:
+            time.sleep(0.5)  # the parent has been told of what was before
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    worker = group.worker(handle, processes=2, lease=0.2, name="w")
+    assert type(worker) is raxlog.Worker
+    assert (worker.name, worker.pids, worker.counts) == (b"w", [], {})
+    assert group.worker(handle).pids == []
+    for n in range(20):
+        store.stream("jobs").append({"n": n})
+    with running(worker):
+        until(lambda: is_empty(group))
+        until(lambda: {one.name.rpartition("-")[0] for one in group.consumers()} == {"w-p0", "w-p1"})
+    assert worker.counts["dead"] == worker.counts["failed"] == 2
+    assert 15 <= worker.counts["done"] <= 18  # the killed child may not have told its last ones
+    with pytest.raises(raxlog.InvalidArgument, match="processes"):
+        worker.drain()
+    group.worker(handle, processes=2).run(until=lambda: True)  # returns
+
+
 @pytest.mark.parametrize("status", [1, 3, 255])
 def test_a_handler_that_ends_its_process_with_any_status_ends_no_other(
     store: raxlog.Store, group: raxlog.Group, status: int
@@ -675,6 +701,7 @@ def test_what_a_notebook_shows_of_a_handle_names_what_it_is_of(store: raxlog.Sto
     place = f"in {str(store.path)!r}"
     later = store.stream("jobs").defer({"n": 2}, at=moment(4102441200000))
     assert repr(worker) == f"<raxlog.Worker 'w' of <raxlog.Group 'mail' of stream 'jobs' {place}>, 1 done>"
-    assert repr(group.worker(print, processes=2, name="p")) == "<raxlog workers 'p', 0 of 2 processes running>"
+    forks = group.worker(print, processes=2, name="p")
+    assert repr(forks) == f"<raxlog.Worker 'p' of {group!r}, 0 of 2 processes running>"
     assert repr(group.dead_letters) == "<raxlog.DeadLetters 'jobs.mail.dead' of group 'mail'>"
     assert repr(later) == f"<raxlog.Deferred {later.token}, due 2099-12-31 23:00:00 UTC, {{'n': '2'}}>"

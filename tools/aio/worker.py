@@ -166,6 +166,4 @@ def serve(self: Handle[Group[V]], handler: Callable[..., object], options: Mappi
                               "--processes` takes async functions")
     if is_async(handler):
         handler = Awaited(handler, options.get("transaction"), asyncio.get_running_loop())
-    plain = self._plain.worker(handler, **options)
-    assert isinstance(plain, Worker)
-    return AsyncWorker(self._threads, plain, handler)
+    return AsyncWorker(self._threads, self._plain.worker(handler, **options), handler)
