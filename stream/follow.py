@@ -46,7 +46,7 @@ class Follower(Generic[V]):
             seen = stream_moves(txn, name)
         self._number = None if seen is None else seen[0]
         self._last = StreamID.MIN if seen is None else make_id(*seen[1:3])  # of the stream, when last looked at
-        self.after: StreamID = self._last if after in ("$", b"$") else parse_id(after)
+        self.after: StreamID = self._last if after in ("$", b"$") else parse_id(after, "$, ")
 
     def __iter__(self) -> Self:
         return self

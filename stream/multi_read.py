@@ -108,7 +108,7 @@ def _start(txn: RaxTransaction, source: Source, name: bytes, after: IDLike) -> S
     elif after in (">", b">"):
         raise InvalidStreamID("the ID > reads what a group has not delivered; it is for read_group() and Group.read()")
     else:
-        last = parse_id(after)
+        last = parse_id(after, "$, +, ")
     return None if last == (MAX64, MAX64) else last.next()
 
 

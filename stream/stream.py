@@ -679,7 +679,7 @@ class Stream(Generic[V]):
         them matches, and skips the others.
         """
         group = self.group(name)
-        last = None if start in ("$", b"$") else parse_id(start)
+        last = None if start in ("$", b"$") else parse_id(start, "$, ")
         read = checked_entries_read(entries_read)
         wanted, raw = [] if subjects is None else checked_subjects(subjects), member_name(name, "group")
 

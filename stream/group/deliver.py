@@ -357,7 +357,7 @@ def history_start(ids: IDLike) -> ID:
         raise InvalidStreamID(
             f"ids={ids!r} has no meaning in a group: '>' reads new entries, an ID this consumer's history behind it"
         )
-    return parse_id(ids)
+    return parse_id(ids, ">, ")
 
 
 # -- within one transaction --------------------------------------------------------------------------

@@ -739,5 +739,5 @@ def _position(id: IDLike) -> StreamID | None:
     """The last delivered ID that set_id() takes; None for ``$``."""
     if id in ("$", b"$"):
         return None
-    parsed = parse_start(id) if id in ("-", b"-", "+", b"+") else parse_id(id)
+    parsed = parse_start(id) if id in ("-", b"-", "+", b"+") else parse_id(id, "-, +, $, ")
     return parsed.prev() if isinstance(id, datetime) and parsed > StreamID.MIN else parsed

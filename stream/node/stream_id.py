@@ -188,10 +188,11 @@ class NewID(NamedTuple):
 AUTO: Final = NewID(None, None)
 
 
-def parse_id(text: IDLike) -> StreamID:
+def parse_id(text: IDLike, also: str = "") -> StreamID:
     """One particular ID, as XADD, XDEL, XACK and XCLAIM take it: no ``-``, ``+``, ``$``.
 
-    Without a second half that is 0. Integers are milliseconds, and so are datetimes. Raises InvalidStreamID.
+    Without a second half that is 0. Integers are milliseconds, and so are datetimes. Raises InvalidStreamID, which
+    names what the caller takes ``also``.
     """
     if isinstance(text, StreamID):
         return text
@@ -199,7 +200,7 @@ def parse_id(text: IDLike) -> StreamID:
         return _of_ms(text, 0)
     halves = _halves(_ascii(text), 0)
     if halves is None:
-        raise InvalidStreamID(f"{_show(text)} is not a stream ID; allowed here: ms-seq or ms")
+        raise InvalidStreamID(f"{_show(text)} is not a stream ID; allowed here: {also}ms-seq or ms")
     return make_id(*halves)
 
 

@@ -58,3 +58,16 @@ def test_a_number_is_no_consumer_and_none_no_value_of_a_state(store: raxlog.Stor
     with pytest.raises(raxlog.InvalidArgument, match="the value of state key b'k'"):
         store.state["k"] = None  # type: ignore[assignment]
     assert "k" not in store.state
+
+
+def test_a_position_that_is_no_id_is_refused_with_the_words_that_are_allowed_there(store: raxlog.Store) -> None:
+    stream = store.stream("s")
+    stream.append({"n": 1})
+    group = stream.create_group("g")
+    for wrong, words in [
+        (lambda: next(stream.follow("x")), r"\$, ms-seq"), (lambda: store.read({"s": "x"}), r"\$, \+, ms-seq"),
+        (lambda: stream.create_group("h", start="x"), r"\$, ms-seq"), (lambda: group.read("c", ids="x"), ">, ms-seq"),
+        (lambda: group.set_id("x"), r"-, \+, \$, ms-seq"),
+    ]:
+        with pytest.raises(raxlog.InvalidStreamID, match=words):
+            wrong()
