@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from .recovery.snapshot.manifest import Manifest
     from .recovery.snapshot.restore import Verification, restore, verify
     from .status import ConsumerStatus, GroupStatus, Status, StreamStatus
+    from .storage.engine.reader_table import Reader
     from .storage.errors import *  # noqa: F403
+    from .storage.figures import Compaction, LastEnd, Lost
     from .storage.wake.stop import Stop
     from .store import Store
     from .stream.entries.retention import Retention
@@ -36,13 +38,22 @@ if TYPE_CHECKING:
     from .stream.group.dead_letters import DeadLetter, DeadLetters
     from .stream.group.delete_policy import DeleteResult
     from .stream.group.group import Group
-    from .stream.group.info import ConsumerInfo, GroupInfo, Pending, PendingSummary
+    from .stream.group.info import Autoclaimed, ConsumerInfo, GroupInfo, Pending, PendingSummary
     from .stream.group.job import Job
-    from .stream.info import ConsumerDetail, FullInfo, GroupDetail, PendingDetail, StreamInfo
+    from .stream.info import (
+        Configured,
+        ConsumerDetail,
+        FullInfo,
+        GroupDetail,
+        Maintenance,
+        Part,
+        PendingDetail,
+        StreamInfo,
+    )
     from .stream.jobs.deferred import Deferred
     from .stream.jobs.outcome import Backoff, Discard, Retry, Snooze, TimeLimit
     from .stream.jobs.results import Result
-    from .stream.jobs.worker import Worker
+    from .stream.jobs.worker import Counts, Worker
     from .stream.node.stream_id import StreamID
     from .stream.node.typed import Entry
     from .stream.state import State
@@ -88,12 +99,14 @@ _WHERE = {  # all others are errors
     "recovery.salvage.salvage": "salvage",
     "recovery.salvage.report": "SalvageReport",
     "status": "ConsumerStatus GroupStatus Status StreamStatus",
+    "storage.engine.reader_table": "Reader",
+    "storage.figures": "Compaction LastEnd Lost",
     "store": "Store open",
     "stream.node.entry": "Entry",
-    "stream.info": "ConsumerDetail FullInfo GroupDetail PendingDetail StreamInfo",
+    "stream.info": "Configured ConsumerDetail FullInfo GroupDetail Maintenance Part PendingDetail StreamInfo",
     "stream.entries.retention": "Retention",
     "stream.group.group": "Group",
-    "stream.group.info": "ConsumerInfo GroupInfo Pending PendingSummary",
+    "stream.group.info": "Autoclaimed ConsumerInfo GroupInfo Pending PendingSummary",
     "stream.group.job": "Job",
     "stream.jobs.deferred": "Deferred",
     "stream.jobs.results": "Result",
@@ -104,7 +117,7 @@ _WHERE = {  # all others are errors
     "stream.follow": "Follower",
     "stream.group.dead_letters": "DeadLetter DeadLetters",
     "stream.jobs.outcome": "Backoff Discard Retry Snooze TimeLimit",
-    "stream.jobs.worker": "Worker",
+    "stream.jobs.worker": "Counts Worker",
     "stream.state": "State",
     "pipeline": "Pipeline",
     "tools.resp.client": "redis_client",
@@ -114,17 +127,18 @@ _WHERE = {  # all others are errors
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: F405
-    "AppendsLost", "Backoff", "Binding", "ChannelMessage", "Conflict", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo",
-    "ConsumerStatus", "CorruptionError", "CountTooSmall", "DeadLetter", "DeadLetters", "Deferred", "DeleteResult",
-    "Discard", "DumpChecksum", "DurableSubscription", "Entry", "Follower", "FullInfo", "Group", "GroupDetail",
-    "GroupExists", "GroupInfo", "GroupStatus", "IDBelowDeleted", "IDBelowEntries", "IDTooSmall", "IDZero",
-    "InvalidArgument", "InvalidDump", "InvalidFields", "InvalidName", "InvalidStreamID", "Job", "LiveSubscription",
-    "LiveSubscriptions", "LockTimeout", "Lost", "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream",
-    "NoSubscription", "NotAStore", "NotInstalled", "NotOwner", "Pending", "PendingDetail", "PendingSummary", "Pipeline",
-    "RaxlogError", "Reached", "ReadOnlyStore", "Report", "Result", "Retention", "Retry", "SalvageReport",
-    "SettingsConflict", "Snooze", "State", "Status", "Stop", "Store", "StoreClosed", "StoreError", "StoreFull",
-    "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID", "StreamInfo", "StreamStatus",
-    "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit", "Transaction",
-    "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__", "check", "glob_matches", "open",
-    "redis_client", "restore", "salvage", "subject_matches", "verify",
+    "AppendsLost", "Autoclaimed", "Backoff", "Binding", "ChannelMessage", "Compaction", "Configured", "Conflict",
+    "ConsumerBusy", "ConsumerDetail", "ConsumerInfo", "ConsumerStatus", "CorruptionError", "CountTooSmall", "Counts",
+    "DeadLetter", "DeadLetters", "Deferred", "DeleteResult", "Discard", "DumpChecksum", "DurableSubscription", "Entry",
+    "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo", "GroupStatus", "IDBelowDeleted",
+    "IDBelowEntries", "IDTooSmall", "IDZero", "InvalidArgument", "InvalidDump", "InvalidFields", "InvalidName",
+    "InvalidStreamID", "Job", "LastEnd", "LiveSubscription", "LiveSubscriptions", "LockTimeout", "Lost", "Maintenance",
+    "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream", "NoSubscription", "NotAStore", "NotInstalled",
+    "NotOwner", "Part", "Pending", "PendingDetail", "PendingSummary", "Pipeline", "RaxlogError", "Reached",
+    "ReadOnlyStore", "Reader", "Report", "Result", "Retention", "Retry", "SalvageReport", "SettingsConflict", "Snooze",
+    "State", "Status", "Stop", "Store", "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError",
+    "StreamExhausted", "StreamExists", "StreamID", "StreamInfo", "StreamStatus", "SubjectError", "Subscriber",
+    "SubscriptionError", "SubscriptionExists", "TimeLimit", "Transaction", "TransactionError", "UnsupportedFormat",
+    "Verification", "Worker", "__version__", "check", "glob_matches", "open", "redis_client", "restore", "salvage",
+    "subject_matches", "verify",
 ]

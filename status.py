@@ -14,7 +14,8 @@ A status that is asked for again, with nothing committed since, has the streams 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -26,6 +27,7 @@ from .storage.engine import reader_table
 from .storage.engine.environment import Environment
 from .storage.engine.reader_table import Reader
 from .storage.errors import CorruptionError, InvalidArgument
+from .storage.figures import Figures
 from .storage.trees.rax import RaxTransaction
 from .storage.versions import versions
 from .stream.entries import header as headers
@@ -35,44 +37,44 @@ from .stream.group import deliver
 from .stream.group.dead_letters import DeadLetters
 from .stream.group.state import GroupState, SeenTimes, all_groups
 from .stream.node.arguments import Text, text_of
-from .stream.node.stream_id import StreamID, make_id
+from .stream.node.stream_id import StreamID, make_id, time_at
 
 if TYPE_CHECKING:
     import lmdb
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerStatus:
+class ConsumerStatus(Figures):
     """A consumer, or a worker's lane."""
 
     name: Text
     pending: int
-    idle: float  # seconds since its first pending entry was delivered, or its lease on that renewed; 0 if it has none
-    seen: float  # when it last asked for anything: Unix time, seconds; of other processes up to 5 s old
-    active: float | None  # when it last got something; None for never
+    oldest_pending: float  # seconds since its first was delivered, or its lease on that renewed; 0 if it has none
+    seen: datetime  # when it last called; of other processes up to 5 s old
+    active: datetime | None  # when it last got something; None for never
 
 
 @dataclass(frozen=True, slots=True)
-class GroupStatus:
+class GroupStatus(Figures):
     """A consumer group."""
 
     name: Text
     lag: int  # entries not delivered yet; where ``is_filtered`` those of all subjects, so at most that many
     is_filtered: bool  # the group gets certain subjects only
-    last_delivered: StreamID
+    last_delivered_id: StreamID
     waiting: float  # seconds since the first entry that is not delivered came, by its ID; 0 if there is none
     pending: int
     released: int  # of those: given back, and with no consumer
     gone: int  # those that were found to be no longer in the stream, and are pending no more
-    oldest_idle: float  # seconds since the oldest delivery that is not acknowledged; 0 if there is none
+    oldest_pending: float  # seconds since the oldest delivery that is not acknowledged; 0 if there is none
     oldest_deliveries: int  # how often that entry was delivered: 2 or more is a redelivery; 0 if there is none
-    paused_until: float | None  # Unix time, seconds; None where it delivers
+    paused_until: datetime | None  # None where it delivers; the last moment of the year 9999 for ever
     dead_letters: int  # of the group, in STREAM.GROUP.dead
     consumers: tuple[ConsumerStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStatus:
+class StreamStatus(Figures):
     """A stream."""
 
     name: Text
@@ -80,20 +82,20 @@ class StreamStatus:
     nodes: int
     bytes: int  # about: as many nodes as there are, each as large as a full one may get before compression
     added: int  # entries ever appended; see Status.rates()
-    last_added: float | None  # the time in the last ID: Unix time, seconds; None before the first entry
+    last_added: datetime | None  # the time in the last ID; None before the first entry
     deferred: int  # entries to come
-    next_due: float | None  # when the first of them does
+    next_due: datetime | None  # when the first of them does
     groups: tuple[GroupStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class Status(Figures):
     """A store at one moment, as Store.status() returns it."""
 
     path: str
-    time: float  # Unix time, seconds
+    time: datetime
     commit: int  # the number of the last commit
-    last_commit: float  # when the files were last written: Unix time, seconds
+    last_commit: datetime  # when the files were last written
     streams: tuple[StreamStatus, ...]
     subscriptions: int  # plain ones, members of queue groups, and bindings
     listeners: tuple[int, ...]  # the processes that have live subscriptions
@@ -105,13 +107,9 @@ class Status:
 
     def rates(self, earlier: Status) -> dict[Text, float]:
         """Entries appended a second since an earlier status, by stream; 0 for a stream that was made anew."""
-        seconds = max(self.time - earlier.time, 1e-6)
+        seconds = max((self.time - earlier.time).total_seconds(), 1e-6)
         before = {one.name: one.added for one in earlier.streams}
         return {one.name: max(0, one.added - before.get(one.name, one.added)) / seconds for one in self.streams}
-
-    def to_dict(self) -> dict[str, object]:
-        """All of it as dicts, for printing as JSON."""
-        return asdict(replace(self, readers=())) | {"readers": [one._asdict() for one in self.readers]}
 
 
 def take(source: Source, encoding: str | None, previous: Status | None) -> Status:
@@ -121,13 +119,14 @@ def take(source: Source, encoding: str | None, previous: Status | None) -> Statu
     damaged: list[str] = []
     size, written = _files(env.path)
     with source.read() as txn:
-        now = clocks.wall_ns() / 1e9
+        ns = clocks.wall_ns()
+        now = datetime.fromtimestamp(ns / 1e9, UTC)
         commit: int = cast("lmdb.Transaction", txn).id()  # an open store's source has no other
         if previous is not None and (previous.commit, previous.last_commit) == (commit, written):
             streams = tuple(_aged(one, now - previous.time, now) for one in previous.streams)
             damaged += previous.damaged
         else:
-            streams = _streams(env, txn, encoding, int(now * 1000), damaged)
+            streams = _streams(env, txn, encoding, ns // 1_000_000, damaged)
         subscriptions, pids = 0, list[int]()
         try:
             state = sublist.state_of(txn)
@@ -141,14 +140,16 @@ def take(source: Source, encoding: str | None, previous: Status | None) -> Statu
                   room.f_bavail * room.f_frsize, tuple(dict.fromkeys(damaged)), versions())
 
 
-def _aged(stream: StreamStatus, by: float, now: float) -> StreamStatus:
-    """A stream to which nothing has happened for so many seconds."""
+def _aged(stream: StreamStatus, passed: timedelta, now: datetime) -> StreamStatus:
+    """A stream to which nothing has happened for so long."""
     if not stream.groups:
         return stream
+    by = passed.total_seconds()
     groups = (replace(
-        one, waiting=one.waiting + by if one.lag else 0.0, oldest_idle=one.oldest_idle + by if one.oldest_deliveries
-        else 0.0, paused_until=one.paused_until if (one.paused_until or 0) > now else None,
-        consumers=tuple(replace(member, idle=member.idle + by) if member.pending else member
+        one, waiting=one.waiting + by if one.lag else 0.0,
+        oldest_pending=one.oldest_pending + by if one.oldest_deliveries else 0.0,
+        paused_until=one.paused_until if one.paused_until is not None and one.paused_until > now else None,
+        consumers=tuple(replace(member, oldest_pending=member.oldest_pending + by) if member.pending else member
                         for member in one.consumers)) for one in stream.groups)
     return replace(stream, groups=tuple(groups))
 
@@ -179,8 +180,8 @@ def _streams(env: Environment, txn: RaxTransaction, encoding: str | None, now: i
         made.append(StreamStatus(
             text_of(name, encoding), header.length, header.leaves,
             header.leaves * (limits.page_bytes if limits.max_bytes is None else limits.max_bytes),
-            header.next_ordinal, header.last[0] / 1000 if header.next_ordinal else None, header.deferred,
-            header.due / 1000 if header.deferred else None, tuple(sorted(groups, key=lambda one: str(one.name))),
+            header.next_ordinal, time_at(header.last[0]) if header.next_ordinal else None, header.deferred,
+            time_at(header.due) if header.deferred else None, tuple(sorted(groups, key=lambda one: str(one.name))),
         ))
     return tuple(made)
 
@@ -211,13 +212,13 @@ def _group(txn: RaxTransaction, state: GroupState, number: int, header: headers.
     return GroupStatus(
         text_of(state.name, encoding), lag, bool(state.subjects), make_id(*state.last), waiting, state.pending,
         state.pending - sum(one.pending for one in members), state.gone, idle, deliveries,
-        state.paused / 1000 if state.paused > now else None, letters,
-        tuple(ConsumerStatus(text_of(one.name, encoding), one.pending, held.get(one.number, 0.0), one.seen / 1000,
-                             None if one.active < 0 else one.active / 1000) for one in members),
+        time_at(state.paused) if state.paused > now else None, letters,
+        tuple(ConsumerStatus(text_of(one.name, encoding), one.pending, held.get(one.number, 0.0), time_at(one.seen),
+                             None if one.active < 0 else time_at(one.active)) for one in members),
     )
 
 
-def _files(path: Path) -> tuple[int, float]:
+def _files(path: Path) -> tuple[int, datetime]:
     """Bytes of all files on the disk, and when the last of them was written. A compaction may remove some meanwhile."""
     size, written = 0, 0.0
     for folder, _, names in os.walk(path):
@@ -227,4 +228,4 @@ def _files(path: Path) -> tuple[int, float]:
             except FileNotFoundError:
                 continue
             size, written = size + found.st_blocks * 512, max(written, found.st_mtime)
-    return size, written
+    return size, datetime.fromtimestamp(written, UTC)

@@ -33,6 +33,7 @@ from .storage.wake.stop import StopFlag
 from .stream.entries.header import NodeLimits
 from .stream.entries.session import Direct
 from .stream.entries.sweep import sweep
+from .stream.info import Maintenance
 from .stream.multi_read import Asked, Found, read_group_streams, read_streams
 from .stream.node.arguments import Codec, Compression, Fields, Name, Text, whole
 from .stream.node.stream_id import IDLike
@@ -51,8 +52,7 @@ if TYPE_CHECKING:
     from .recovery.snapshot.manifest import Manifest
     from .status import Status
     from .storage.engine.reader_table import Reader
-    from .storage.files.presence import LastEnd
-    from .storage.lifecycle.compaction import Compaction
+    from .storage.figures import Compaction, LastEnd
 
 N = TypeVar("N", bound=Name)
 
@@ -465,8 +465,11 @@ class Store:
         checks the newest records of up to 100 streams; ``problems`` lists the damaged ones, which
         reading would report too. All others can be read.
         """
+        with translated(self.path):
+            from .storage.figures import LastEnd  # noqa: PLC0415
+
         self._source.require_open()
-        return self._env.last_end
+        return LastEnd(*self._env.last_end)
 
     def snapshot(self, destination: str | os.PathLike[str], *, incremental_to: str | os.PathLike[str] | None = None,
                  shards: int | None = None, shard_bytes: int | None = None, keep: int | None = None,
@@ -522,8 +525,8 @@ class Store:
                 restore.keep_last(place.absolute().parent, made, keep)
         return made
 
-    def maintain(self, *, exact: bool = False) -> dict[Text, int]:
-        """Apply the retention of each stream (see Stream.configure): {name: number of entries removed}.
+    def maintain(self, *, exact: bool = False) -> Maintenance:
+        """Apply the retention of each stream (see Stream.configure); ``freed`` says how many entries went, by stream.
 
         It also forgets the idempotent IDs that are out of their window and whose entries are gone.
 

@@ -21,7 +21,10 @@ calls before the one that raises it.)
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .figures import Lost
 
 
 class RaxlogError(Exception):
@@ -173,15 +176,6 @@ class ReadOnlyStore(StoreError):
 
 class SettingsConflict(StoreError):
     """A process opened one path twice with different settings."""
-
-
-class Lost(NamedTuple):
-    """The appends to one stream that AppendsLost reports: their number, the first ID and the last ID."""
-
-    stream: bytes
-    first: tuple[int, int]
-    last: tuple[int, int]
-    entries: int
 
 
 class AppendsLost(StoreError):

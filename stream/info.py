@@ -1,14 +1,15 @@
-"""The figures of a stream: XINFO STREAM, with our own added, and all of XINFO STREAM FULL.
+"""The figures of a stream: XINFO STREAM with our own added, XINFO STREAM FULL, and what other calls return.
 
     FullInfo ── stream    a StreamInfo: the figures of XINFO STREAM
              ├─ entries   the first ``count``               all of one state of the stream
-             └─ groups ── GroupDetail ── pending      the first ``count``, with their consumers
-                                      └─ consumers ── ConsumerDetail ── pending   the same, of one consumer
+             └─ groups ── GroupDetail ── pending_entries  the first ``count``, with their consumers
+                                      └─ consumers ── ConsumerDetail ── pending_entries   the same, of one consumer
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,7 @@ from .group import deliver
 from .group.state import UNKNOWN, UNOWNED, GroupState, SeenTimes, all_groups
 from .node.arguments import Text, text_of, whole
 from .node.entry import UNDECODABLE, Entry
-from .node.stream_id import StreamID, make_id
-from .node.values import RAW
+from .node.stream_id import StreamID, make_id, time_at
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -60,21 +60,15 @@ class StreamInfo(Figures):
     schema_checked: bool
     retention: Retention | None  # None: everything is kept
     deferred: int  # entries to come
-    next_due: float | None  # when the first of them does: Unix time, seconds
+    next_due: datetime | None  # when the first of them does
     codec: str  # of values
     idempotence_window: int  # seconds: how long idempotent IDs are remembered at least
     idempotence_cap: int | None  # how many of each producer at most; None: no cap
     remembered: int  # of all producers, with those that can be forgotten
 
-    def to_dict(self) -> dict[str, object]:
-        """The figures under their names in XINFO STREAM, for printing as JSON."""
-        rules = None if self.retention is None else self.retention.rules()
-        figures = _named(Figures.to_dict(self) | {"retention": rules or None})
-        usual: dict[str, object] = {
-            "radix-tree-nodes": None, "schema": {}, "schema-checked": None if self.schema else False, "retention": None,
-            "deferred": 0, "next-due": None, "codec": RAW, "remembered": 0,
-        }
-        return {name: value for name, value in figures.items() if name not in usual or value != usual[name]}
+    def to_dict(self) -> dict[str, Any]:
+        """The figures by name; of the retention the rules that are set."""
+        return Figures.to_dict(self) | {"retention": self.retention and self.retention.to_dict()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +77,19 @@ class PendingDetail(Figures):
 
     id: StreamID
     consumer: Text | None
-    delivered: float | None  # Unix time, seconds
+    delivered: datetime | None
     deliveries: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerDetail(Figures):
-    """One consumer: when it last tried to read and last received an entry, and its unacknowledged entries."""
+    """One consumer: when it last called and last received an entry, and its unacknowledged entries."""
 
     name: Text
-    seen: float  # Unix time, seconds
-    active: float | None  # the same; None if it never got anything
-    pel_count: int
-    pending: list[PendingDetail]
+    seen: datetime
+    active: datetime | None  # None if it never got anything
+    pending: int
+    pending_entries: list[PendingDetail]  # the first of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +101,10 @@ class GroupDetail(Figures):
     entries_read: int | None
     lag: int  # exact
     redis_lag: int | None  # as Redis counts it; None where it cannot know
-    pel_count: int
-    nacked_count: int  # of those: released, with no consumer
+    pending: int
+    released: int  # of those: given back, and with no consumer
     subjects: list[str]  # the patterns it is filtered by; none: it gets every entry
-    pending: list[PendingDetail]
+    pending_entries: list[PendingDetail]  # the first of them
     consumers: list[ConsumerDetail]
 
 
@@ -122,21 +116,47 @@ class FullInfo(Figures):
     entries: list[Entry]
     groups: list[GroupDetail]
 
-    def to_dict(self) -> dict[str, object]:
-        """All figures, each under its name in XINFO STREAM FULL if it has one, for printing as JSON."""
-        figures = self.stream.to_dict()
-        del figures["first-entry"], figures["last-entry"]  # FULL has the entries instead
-        return figures | {"entries": self.entries, "groups": [_named(group.to_dict()) for group in self.groups]}
+
+@dataclass(frozen=True, slots=True)
+class Configured(Figures):
+    """What configure() has changed: the new values; None for a setting that is as it was. True if there is any.
+
+    A retention that was removed is one without rules, a schema one without fields.
+    """
+
+    compression: str | None = None
+    node_max_bytes: int | None = None
+    node_max_entries: int | None = None
+    idempotence_window: int | None = None
+    idempotence_cap: int | None = None
+    schema: dict[str, str] | None = None
+    schema_checked: bool | None = None
+    retention: Retention | None = None
+    codec: str | None = None
+
+    def __bool__(self) -> bool:
+        return self != Configured()
+
+    def to_dict(self) -> dict[str, Any]:
+        """What has changed by name; of the retention the rules that are set."""
+        changed = Figures.to_dict(self) | {"retention": None if self.retention is None else self.retention.to_dict()}
+        return {name: value for name, value in changed.items() if value is not None}
 
 
-_NAMES = {"seen": "seen-time", "active": "active-time", "delivered": "delivery-time"}
+@dataclass(frozen=True, slots=True)
+class Maintenance(Figures):
+    """What maintain() has done. ``freed``: how many entries went, by stream, where any did."""
+
+    freed: dict[Text, int]
 
 
-def _named(row: dict[str, Any]) -> dict[str, Any]:
-    """Figures, and those in lists within them, under Redis' names."""
-    return {_NAMES.get(name) or name.replace("_", "-"):
-            [_named(one) if isinstance(one, dict) else one for one in value] if isinstance(value, list) else value
-            for name, value in row.items()}
+@dataclass(frozen=True, slots=True)
+class Part(Figures):
+    """A range of IDs, both ends included, and how many live entries it holds."""
+
+    start: StreamID
+    end: StreamID
+    entries: int
 
 
 def describe(source: Source, name: bytes, number: int | None, encoding: str | None) -> StreamInfo | None:
@@ -180,7 +200,7 @@ def _describe(moment: Moment, txn: RaxTransaction, name: bytes, number: int, hea
         schema_checked=header.schema is not None and header.schema.checked,
         retention=header.retention,
         deferred=header.deferred,
-        next_due=header.due / 1000 if header.deferred else None,
+        next_due=time_at(header.due) if header.deferred else None,
         codec=header.codec,
         idempotence_window=header.idempotence[0] or MAX_WINDOW,
         idempotence_cap=header.idempotence[1] or None,
@@ -221,7 +241,7 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
                     raise CorruptionError(
                         f"group {shown(state.name)} names consumer no. {nack.consumer}, which is not there"
                     )
-                delivered = None if nack.consumer == UNOWNED else nack.time / 1000
+                delivered = None if nack.consumer == UNOWNED else time_at(nack.time)
                 rows.append(PendingDetail(make_id(*sid), names[nack.consumer], delivered, nack.count))
                 if len(rows) == wanted:
                     break
@@ -233,7 +253,7 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
 
     consumers = [
         ConsumerDetail(
-            text_of(one.name, encoding), one.seen / 1000, None if one.active < 0 else one.active / 1000,
+            text_of(one.name, encoding), time_at(one.seen), None if one.active < 0 else time_at(one.active),
             one.pending, pending(one.pending, one.number),
         )
         for one in members
@@ -245,7 +265,7 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
         deliver.lag(txn, number, header, state.last, state.subjects),
         deliver.redis_lag(header, state),
         state.pending,
-        state.pending - sum(one.pel_count for one in consumers),
+        state.pending - sum(one.pending for one in consumers),
         [pattern.decode("utf-8", UNDECODABLE) for pattern in state.subjects],
         pending(state.pending, None),
         consumers,

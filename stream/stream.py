@@ -46,7 +46,7 @@ from .group.group import Group, checked_entries_read
 from .group.info import GroupInfo, describe_group
 from .group.state import all_groups, create_group, locate_group
 from .group.subject_filter import checked_subjects
-from .info import FullInfo, StreamInfo, describe, describe_fully
+from .info import Configured, FullInfo, Part, StreamInfo, describe, describe_fully
 from .jobs import deferred as jobs
 from .jobs.deferred import Deferred
 from .node.arguments import Codec, Compression, Name, Refs, Text, member_name, text_of, texts_of, whole
@@ -393,8 +393,8 @@ class Stream(Generic[V]):
                   node_max_entries: int | None = None, idempotence_window: int | None = None,
                   idempotence_cap: int | None = None, schema: Mapping[str, str] | None = None,
                   schema_checked: bool | None = None, retention: Retention | None = None,
-                  codec: Codec | None = None) -> dict[str, object]:
-        """Change a stream's settings; returns those that have changed. Creates the stream.
+                  codec: Codec | None = None) -> Configured:
+        """Change a stream's settings; returns those that have changed, with their new values. Creates the stream.
 
         The first three, those of Store.stream(), apply to nodes begun from now on.
 
@@ -429,7 +429,7 @@ class Stream(Generic[V]):
             raise InvalidArgument(f"schema_checked={schema_checked!r} must be True or False")
         rules = None if retention is None else parsed_retention(retention)
 
-        def operation(txn: WriteTransaction) -> dict[str, Any]:
+        def operation(txn: WriteTransaction) -> Configured:
             stream = writer.ensure(txn, self._name, self._limits)
             header = stream.header
             limits = header.limits
@@ -444,19 +444,19 @@ class Stream(Generic[V]):
             changed |= {"schema": named} if named != kept.fields else {}
             changed |= {"schema_checked": checked} if checked != kept.checked else {}
             if retention is not None and rules != header.retention:
-                changed["retention"] = rules
+                changed["retention"] = rules or Retention()
             changed |= {"codec": codec} if codec not in (None, header.codec) else {}
             if changed:
                 size = sum(len(block) for _, block in stream.nodes(txn).items()) if "retention" in changed else None
                 stream.changed(txn)
-                header.retention = changed.get("retention", header.retention)
+                header.retention = rules if "retention" in changed else header.retention
                 header.stored_bytes = header.stored_bytes if size is None else size
                 header.codec = codec or header.codec
                 window, cap = (changed.get(name, was) for name, was in zip(memory, header.idempotence, strict=True))
                 header.idempotence = (window, cap)
                 header.limits = limits.changed(**nodes)
                 header.schema = StreamSchema(checked, named) if named else None
-            return changed
+            return Configured(**changed)
 
         try:
             return self._source.submit(operation)
@@ -591,15 +591,15 @@ class Stream(Generic[V]):
             raise InvalidArgument(f"select({k!r}): the number of an entry must be a whole number")
         return counting.select(self._source, self._name, k, self._known())
 
-    def split(self, n: int) -> list[tuple[StreamID, StreamID, int]]:
-        """Up to ``n`` ID ranges (start, end, entries) of equal count, both ends included.
+    def split(self, n: int) -> list[Part]:
+        """Up to ``n`` ranges of IDs with equal counts of entries: ``start`` and ``end``, both included, ``entries``.
 
         The ranges are adjacent, so together they hold every entry once; counts differ by at
         most one. Fewer than ``n`` if there are fewer entries, none for an empty stream.
         """
         if type(n) is not int or n < 1:
             raise InvalidArgument(f"split({n!r}): the number of parts must be a whole number >= 1")
-        return counting.split(self._source, self._name, n, self._known())
+        return [Part(*one) for one in counting.split(self._source, self._name, n, self._known())]
 
     def info(self) -> StreamInfo:
         """The figures of XINFO STREAM, in 0.1 ms. NoStream if it does not exist."""

@@ -17,6 +17,7 @@ from .entries.idempotent import forget_gone
 from .entries.session import Direct, Source, ask, require_writable
 from .entries.sweep import doom_stream, sweep
 from .group.expiry import expire_named
+from .info import Maintenance
 from .node.arguments import Name, Text, name_bytes, text_of
 from .node.model import model_of
 from .node.stream_id import now_ms
@@ -107,8 +108,8 @@ class Streams:
             sweep(self.source)
         return gone
 
-    def maintain(self, exact: bool) -> dict[Text, int]:
-        """Apply every stream's retention, in pieces, and forget idempotent IDs; the entries that went, by stream."""
+    def maintain(self, exact: bool) -> Maintenance:
+        """Apply every stream's retention, in pieces, and forget idempotent IDs."""
         require_writable(self.source, "maintain")
         freed: dict[Text, int] = {}
         for name in ask(self.source, _to_maintain):
@@ -121,7 +122,7 @@ class Streams:
             after: bytes | None = b""
             while after is not None:
                 after = self.source.submit(partial(forget_gone, name, now_ms(), after))
-        return freed
+        return Maintenance(freed)
 
 
 def _require_free(txn: WriteTransaction, name: bytes) -> None:

@@ -20,13 +20,16 @@ import os
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TextIO
 
-from ..storage.files.presence import LastEnd
 from ..stream.node.entry import Entry
 from ..stream.node.json_form import entry_form, json_form
 from ..stream.node.stream_id import StreamID
 from ..stream.node.values import NOTES
+
+if TYPE_CHECKING:
+    from ..storage.figures import LastEnd
 
 BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -181,6 +184,11 @@ def cell_width(cell: str) -> int:
     if cell.isascii():
         return len(cell)
     return sum(1 + (unicodedata.east_asian_width(char) in "WF") - bool(unicodedata.combining(char)) for char in cell)
+
+
+def moment(at: datetime | None) -> str:
+    """A time in UTC, to the millisecond, for a table; ``-`` for none."""
+    return "-" if at is None else at.isoformat(" ", "milliseconds").removesuffix("+00:00") + "Z"
 
 
 def duration(seconds: float | None) -> str:

@@ -19,11 +19,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import InvalidArgument, InvalidName
+from ...storage.figures import Figures
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import Direct, ask
 from ...stream.node.arguments import Name, Text, Value, stored_bytes, text_of
@@ -46,7 +48,8 @@ Reply = tuple[str, Text | None, int]
 Callback = Callable[["ChannelMessage"], object] | None
 
 
-class ChannelMessage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ChannelMessage(Figures):
     """A message to a subscriber: a [message, …], [pmessage, …] or [smessage, …] of Redis."""
 
     kind: str  # "message", "pmessage" or "smessage"

@@ -38,11 +38,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import InvalidFields
+from ...storage.figures import Figures
 from ...storage.format.keys import sha256
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries import deferred, writer
@@ -53,7 +56,7 @@ from ...stream.group import subject_filter as group_filter
 from ...stream.group.expiry import expire_begun
 from ...stream.node.arguments import Fields, Name, Text, name_bytes, text_of
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, flatten
-from ...stream.node.stream_id import AUTO, StreamID, now_ms
+from ...stream.node.stream_id import AUTO, StreamID, now_ms, time_at
 from ..subjects import match as matching
 from ..subjects import subject as subjects
 from ..subjects import sublist
@@ -110,13 +113,14 @@ class Reached(int):
         return f"Reached({int(self)}: bindings={self.bindings}, durables={self.durables}, live={self.live})"
 
 
-class Binding(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Binding(Figures):
     """A binding as store.bindings() returns it."""
 
     id: int
     subject: str
     stream: Text
-    created_ms: int
+    created: datetime
 
 
 class QueueMember(NamedTuple):
@@ -321,7 +325,8 @@ class PubSub:
 
     def _binding(self, record: Subscription) -> Binding:
         subject = record.subject.decode("utf-8", UNDECODABLE)
-        return Binding(record.id, subject, text_of(record.options[STREAM_OPTION], self._encoding), record.created_ms)
+        name = text_of(record.options[STREAM_OPTION], self._encoding)
+        return Binding(record.id, subject, name, time_at(record.created_ms))
 
     # -- subscribing --------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from ...stream.entries.session import Source, ask, asking, changing
 from . import match as matching
 from . import sublist
-from .match import Cache, Match, Statistics
+from .match import Cache, Match, PatternInterest, Statistics
 from .subscription import Subscription
 
 _PAGE = 1000
@@ -71,8 +71,8 @@ class Sublist:
         with self._source.read() as txn:
             return self.cache.has_interest(txn, subject)
 
-    def patterns(self, within: str | bytes = ">") -> list[tuple[bytes, int, int]]:
-        """(pattern, plain subscriptions, members of groups) of the patterns that overlap ``within``."""
+    def patterns(self, within: str | bytes = ">") -> list[PatternInterest]:
+        """The patterns that overlap ``within``, with the number of their subscriptions."""
         return ask(self._source, lambda txn: list(matching.patterns(txn, within)))
 
     num_interest: Final = asking(matching.num_interest)

@@ -36,12 +36,14 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from threading import get_ident
 from typing import NamedTuple
 from weakref import WeakSet
 
 from ...storage.errors import InvalidArgument
+from ...storage.figures import Figures
 from ...storage.fork_hooks import forget_in_child
 from ...storage.format.records import unseal
 from ...storage.trees.rax import RaxTransaction, step_from
@@ -209,15 +211,24 @@ def reverse_match(txn: RaxTransaction, pattern: str | bytes) -> Match:
     return gathered(txn, found)
 
 
-def patterns(txn: RaxTransaction, within: str | bytes = ">") -> Iterator[tuple[bytes, int, int]]:
-    """(pattern, plain subscriptions, members of queue groups) of all patterns that overlap ``within``.
+@dataclass(frozen=True, slots=True)
+class PatternInterest(Figures):
+    """A pattern, and how many plain subscriptions and members of queue groups it has."""
+
+    subject: bytes
+    plain: int
+    queued: int
+
+
+def patterns(txn: RaxTransaction, within: str | bytes = ">") -> Iterator[PatternInterest]:
+    """All patterns that overlap ``within``.
 
     Literals first, each kind in the order of its tokens. For trees and listings.
     """
     for pattern, key, value in overlapping(txn, within):
         rows = all_rows(txn, key, value)
         plain = sum(row.queue is None for row in rows)
-        yield pattern, plain, len(rows) - plain
+        yield PatternInterest(pattern, plain, len(rows) - plain)
 
 
 # -- the patterns of a group's filter (stream/group/subject_filter.py) ---------------------
@@ -246,7 +257,8 @@ def matcher(patterns: list[bytes]) -> Callable[[bytes], bool]:
 # -- the cache ----------------------------------------------------------------------------
 
 
-class Statistics(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Statistics(Figures):
     """What the index holds, by its records, and what was matched through this cache."""
 
     subscriptions: int  # plain + members

@@ -16,10 +16,12 @@ index, for no match of local subscriptions depends on it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument, SubjectError
+from ...storage.figures import Figures
 from ...storage.format.keys import MAX_KEY, REMOTE, REMOTE_BY_ROUTE, REMOTE_COUNT, family
 from ...storage.format.records import seal, unseal
 from ...storage.trees.rax import RaxTransaction, family_rows
@@ -33,7 +35,8 @@ ROWS = family(0, REMOTE)
 BY_ROUTE = family(0, REMOTE_BY_ROUTE)
 
 
-class RemoteSubscription(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RemoteSubscription(Figures):
     """One row of remote interest. ``weight`` is 1 where there is no queue."""
 
     route: bytes
@@ -43,7 +46,8 @@ class RemoteSubscription(NamedTuple):
     weight: int = 1
 
 
-class RemoteMatch(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RemoteMatch(Figures):
     """Where a message must be sent: every plain route, and one route of each queue."""
 
     plain: tuple[bytes, ...]  # routes, each once however many of its patterns match

@@ -37,6 +37,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -62,7 +63,7 @@ from .groups import check_appends, check_deferred, check_groups, check_results
 from .nodes import check_stream
 from .page_tree import FAILURES, PageTree
 from .records import Inventory, check_names, check_records
-from .report import Findings, Problem, Report
+from .report import Findings, Problem, Report, Taken
 
 _MOST_DEATHS = 64
 _TRIES = 50
@@ -97,20 +98,19 @@ def _check(store: Path, progress: Progress | None) -> Report:
         env.attached(WriteBuffer).flush()
     directory.generation(store)  # NotAStore, with the reason
     began = clocks.elapsed()
-    report = Report(str(store), "")
+    taken = Taken(str(store))
     job: dict[str, Any] = {"path": str(store), "mode": "walk", "start": ""}
     for _ in range(_MOST_DEATHS):
-        rest = _run_job(job, report, progress)
+        rest = _run_job(job, taken, progress)
         if rest is None:
             break
         job = rest
     else:
-        report.notes.append(f"the check was given up after {_MOST_DEATHS} deaths")
-    report.seconds = round(clocks.elapsed() - began, 3)
-    return report
+        taken.report.notes.append(f"the check was given up after {_MOST_DEATHS} deaths")
+    return replace(taken.report, seconds=round(clocks.elapsed() - began, 3))
 
 
-def _run_job(job: dict[str, Any], report: Report, progress: Progress | None) -> dict[str, Any] | None:
+def _run_job(job: dict[str, Any], taken: Taken, progress: Progress | None) -> dict[str, Any] | None:
     """Run one subprocess. Returns the job of the next one if this one was killed, else None."""
     opened = False
     last: dict[str, Any] = {}
@@ -124,9 +124,10 @@ def _run_job(job: dict[str, Any], report: Report, progress: Progress | None) -> 
             elif "next" in message:
                 last = message
             elif "counts" in message and job["mode"] == "look-ups":
-                report.counts["looked_up"] = report.counts.get("looked_up", 0) + message["counts"].get("looked_up", 0)
+                counts = taken.report.counts
+                counts["looked_up"] = counts.get("looked_up", 0) + message["counts"].get("looked_up", 0)
             else:
-                report.take(message)
+                taken.take(message)
             opened = opened or "opened" in message
         if isinstance(task.error, RaxlogError):
             raise task.error
@@ -134,7 +135,7 @@ def _run_job(job: dict[str, Any], report: Report, progress: Progress | None) -> 
     if failure is None:
         return None
     where = f" at page {last['page']}" if last else ""
-    report.add(Problem("process", f"the process that read it {failure} during {part}{where}", page=last.get("page")))
+    taken.add(Problem("process", f"the process that read it {failure} during {part}{where}", page=last.get("page")))
     if last and last["next"] is not None:
         return job | {"mode": "look-ups", "start": last["next"]}
     if last or job["mode"] == "raw" or opened:

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...storage.errors import CorruptionError
+from ...storage.figures import Figures
 from .page_tree import PageTree
 
 _EVERY = 256  # steps from one progress message to the next
@@ -46,8 +47,8 @@ MEANINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Problem:
+@dataclass(frozen=True, slots=True)
+class Problem(Figures):
     """One thing that is wrong."""
 
     kind: str
@@ -64,7 +65,7 @@ class Problem:
         return MEANINGS[self.kind]
 
     def to_dict(self) -> dict[str, object]:
-        return asdict(self) | {"meaning": self.meaning}
+        return Figures.to_dict(self) | {"meaning": self.meaning}
 
     def __str__(self) -> str:
         named = ("stream", "group", "node", "offset", "page")
@@ -73,8 +74,8 @@ class Problem:
         return f"{self.kind}: {self.what}{where}"
 
 
-@dataclass
-class Report:
+@dataclass(frozen=True, slots=True)
+class Report(Figures):
     """The result of a check. ``problems`` holds at most 1,000; counts["problems"] is their number."""
 
     path: str
@@ -88,29 +89,37 @@ class Report:
     def ok(self) -> bool:
         return not self.problems
 
+    def to_dict(self) -> dict[str, Any]:
+        return Figures.to_dict(self) | {"ok": self.ok}
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"{self.path}: no problems in {self.counts.get('records', 0):,} records"
+        return "\n".join([f"{self.path}: {self.counts['problems']:,} problems", *map(str, self.problems)])
+
+
+class Taken:
+    """What comes from walks, taken into a report."""
+
+    def __init__(self, path: str) -> None:
+        self.report = Report(path, "")
+
     def add(self, problem: Problem) -> None:
         """Keep a problem, or only count it beyond the first 1,000."""
-        self.counts["problems"] = self.counts.get("problems", 0) + 1
-        if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(problem)
+        counts, problems = self.report.counts, self.report.problems
+        counts["problems"] = counts.get("problems", 0) + 1
+        if len(problems) < MOST_PROBLEMS:
+            problems.append(problem)
 
     def take(self, message: dict[str, Any]) -> None:
         """Add a message of a walk: a problem, a note, its counts, its generation."""
         if "problem" in message:
             self.add(Problem(**message["problem"]))
         elif "note" in message:
-            self.notes.append(message["note"])
+            self.report.notes.append(message["note"])
         else:
-            self.counts |= message.get("counts", {})
-            self.generation = message.get("generation", self.generation)
-
-    def to_dict(self) -> dict[str, object]:
-        return asdict(self) | {"ok": self.ok, "problems": [problem.to_dict() for problem in self.problems]}
-
-    def __str__(self) -> str:
-        if self.ok:
-            return f"{self.path}: no problems in {self.counts.get('records', 0):,} records"
-        return "\n".join([f"{self.path}: {self.counts['problems']:,} problems", *map(str, self.problems)])
+            self.report.counts.update(message.get("counts", {}))
+            self.report = replace(self.report, generation=message.get("generation", self.report.generation))
 
 
 class Findings:
@@ -129,7 +138,7 @@ class Findings:
         """Report a problem. The page is that of ``key``, the key of the record concerned."""
         if key is not None and self.tree is not None and where.get("page") is None:
             where["page"] = self.tree.page_of(key)
-        self._send({"problem": vars(Problem(kind, what, **where))})
+        self._send({"problem": Figures.to_dict(Problem(kind, what, **where))})
 
     def error(self, kind: str, error: Exception, *, key: bytes | None = None, **where: Any) -> None:
         """Report an exception as a problem, at the place it names where ``where`` names none."""

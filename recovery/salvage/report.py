@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+
+from ...storage.figures import Figures
 
 
-@dataclass(frozen=True)
-class Loss:
+@dataclass(frozen=True, slots=True)
+class Loss(Figures):
     """Something that could not be salvaged.
 
     The loss lies between the IDs ``first`` and ``last``; ``entries`` is the number of entries (of
@@ -32,9 +34,9 @@ class Loss:
         return f"{many}{self.what}{where}{between}"
 
 
-@dataclass
-class SalvageReport:
-    """The result of a salvage. ``complete`` is true if nothing is lost."""
+@dataclass(frozen=True, slots=True)
+class SalvageReport(Figures):
+    """The result of a salvage. ``ok`` is true if nothing is lost."""
 
     source: str
     destination: str
@@ -47,11 +49,11 @@ class SalvageReport:
     seconds: float = 0.0
 
     @property
-    def complete(self) -> bool:
+    def ok(self) -> bool:
         return not self.lost
 
     def to_dict(self) -> dict[str, object]:
-        return asdict(self) | {"complete": self.complete}
+        return Figures.to_dict(self) | {"ok": self.ok}
 
     def __str__(self) -> str:
         entries = sum(stream["entries"] for stream in self.streams.values())

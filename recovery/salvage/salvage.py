@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from ...stream.entries.header import NodeLimits, shown
 from .. import subprocess_task
 from ..check.check import StoreWalk, current_generation
 from ..check.records import STREAM_KINDS, SUBJECT_KINDS
-from ..check.report import Report
+from ..check.report import Taken
 from ..snapshot.full import created_folder, flush_folder
 from ..subprocess_task import Progress
 from .groups import GroupsBuilder
@@ -72,9 +73,7 @@ def _salvage(old: Path, new: Path, progress: Progress | None, doubtful: bool) ->
     with created_folder(new, "store") as place:
         arguments = {"source": str(old), "place": str(place), "doubtful": doubtful}
         report: SalvageReport = subprocess_task.run(rescue, arguments, progress)
-    report.destination = str(new)
-    report.seconds = round(clocks.elapsed() - began, 3)
-    return report
+    return replace(report, destination=str(new), seconds=round(clocks.elapsed() - began, 3))
 
 
 # -- in the subprocess ----------------------------------------------------------------------
@@ -85,7 +84,6 @@ def rescue(progress: Progress, source: str, place: str, doubtful: bool = False) 
     report = SalvageReport(source, place)
     found = _generation(Path(source), report)
     _require_rest(found)
-    report.generation = found.name
     try:
         file = PageFile(found / directory.DATA)
     except OSError as error:
@@ -97,13 +95,13 @@ def rescue(progress: Progress, source: str, place: str, doubtful: bool = False) 
         _take_log(gathered, found, report)
         progress("gather", file.pages, file.pages)
         _build(gathered, Path(place), file.size, report, progress)
-        report.damaged_pages = {page: gathered.damaged[page] for page in sorted(gathered.damaged)}
-        report.notes += gathered.notes
+        report.damaged_pages.update(sorted(gathered.damaged.items()))
+        report.notes.extend(gathered.notes)
         if gathered.doubtful:
             report.lost.append(Loss("records whose age is unknown: left out", entries=gathered.doubtful))
     flush_folder(Path(place))
     _check(Path(place), report)
-    return report
+    return replace(report, generation=found.name)
 
 
 def _generation(path: Path, report: SalvageReport) -> Path:
@@ -249,7 +247,7 @@ class _Builder:
                 if key[8] not in STREAM_KINDS:  # those have been rebuilt
                     txn.put(key, value)
             stream.write_header()
-        self._report.lost += stream.lost
+        self._report.lost.extend(stream.lost)
         self._report.streams[name.decode("utf-8", "backslashreplace")] = {
             "entries": stream.entries, "nodes": stream.nodes, "groups": groups.groups, "pending": groups.pending,
             "remembered": remembered, "deferred": deferred, "results": results,
@@ -286,13 +284,14 @@ class _Builder:
 
 def _check(place: Path, report: SalvageReport) -> None:
     """Check the new store, but for the look-ups."""
-    made = Report(str(place), "")
-    with closing(StoreWalk(place / directory.FIRST_GENERATION, made.take)) as walk:
+    taken = Taken(str(place))
+    with closing(StoreWalk(place / directory.FIRST_GENERATION, taken.take)) as walk:
         walk.choose_meta(None)
         if walk.begin():
             walk.walk()
             walk.find.end()
-    report.counts |= made.counts | {"problems": made.counts.get("problems", 0)}
+    made = taken.report
+    report.counts.update(made.counts | {"problems": made.counts.get("problems", 0)})
     if made.problems:
         report.notes.append(
             f"the new store has {made.counts['problems']} problems of its own, the first: {made.problems[0].what}"

@@ -206,7 +206,7 @@ def _base(txn: RaxTransaction, number: int, header: StreamHeader) -> int:
 def _group(txn: RaxTransaction, number: int, header: StreamHeader, state: GroupState) -> GroupSummary:
     info = describe_group(txn, state, number, header, None)
     return GroupSummary(
-        name=state.name, last_delivered=make_id(*state.last), entries_read=info.entries_read,
+        name=state.name, last_delivered_id=make_id(*state.last), entries_read=info.entries_read,
         pending=info.pending, consumers=info.consumers, lag=info.lag,
     )
 

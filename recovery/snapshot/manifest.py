@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from xxhash import xxh3_64_hexdigest
 
 from ...storage.errors import CorruptionError, NotAStore, RaxlogError, StoreError, UnsupportedFormat
+from ...storage.figures import Figures
 from ...storage.files.directory import MANIFEST
 from ...stream.node.json_form import json_form
 from ...stream.node.stream_id import StreamID, parse_id
@@ -50,8 +51,8 @@ _TAIL_BYTES = len(_TAIL.format("0" * 16))
 InnerPath = str  # of a file in the snapshot's folder
 
 
-@dataclass(frozen=True)
-class FileSums:
+@dataclass(frozen=True, slots=True)
+class FileSums(Figures):
     """A file's size, and the xxh3_64 (hex) of each ``chunk`` bytes of it."""
 
     bytes: int
@@ -59,20 +60,20 @@ class FileSums:
     sums: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class GroupSummary:
+@dataclass(frozen=True, slots=True)
+class GroupSummary(Figures):
     """A consumer group in the snapshot."""
 
     name: bytes
-    last_delivered: StreamID
+    last_delivered_id: StreamID
     entries_read: int | None  # Redis' counter, None if unknown
     pending: int
     consumers: int
     lag: int
 
 
-@dataclass(frozen=True)
-class StreamSummary:
+@dataclass(frozen=True, slots=True)
+class StreamSummary(Figures):
     """A stream in the snapshot. ``points[i]`` is the ID of live entry no. (i + 1) * every, from 0."""
 
     name: bytes
@@ -92,8 +93,8 @@ class StreamSummary:
     schema: dict[str, str] = field(default_factory=dict)  # the types of its fields, if the stream has a schema
 
 
-@dataclass(frozen=True)
-class ShardFile:
+@dataclass(frozen=True, slots=True)
+class ShardFile(Figures):
     """One shard: a file with the nodes of one stream from ``first`` to ``last``, live entries."""
 
     stream: int
@@ -106,8 +107,8 @@ class ShardFile:
     sum: str
 
 
-@dataclass(frozen=True)
-class Manifest:
+@dataclass(frozen=True, slots=True)
+class Manifest(Figures):
     """The manifest of a snapshot: its kind, its time, its streams and its files."""
 
     kind: str
@@ -233,7 +234,7 @@ def _exactly(file: BinaryIO, size: int) -> bytes:
 
 def encode(manifest: Manifest) -> bytes:
     """The manifest as the bytes of its file."""
-    body = json.dumps(json_form({"format": FORMAT} | vars(manifest)), indent=1).encode("ascii").removesuffix(b"\n}")
+    body = json.dumps(json_form({"format": FORMAT} | manifest.to_dict()), indent=1).encode("ascii").removesuffix(b"\n}")
     return body + _TAIL.format(xxh3_64_hexdigest(body)).encode()
 
 

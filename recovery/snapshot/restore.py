@@ -16,10 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import lmdb
 
 from ...storage.errors import CorruptionError, RaxlogError, StoreError
+from ...storage.figures import Figures
 from ...storage.files import directory, lmdb_errors, log_file
 from ...storage.files.lmdb_errors import translated
 from ...storage.format import keys, records
@@ -35,8 +37,8 @@ _BATCH = 10_000  # changes applied in one transaction
 _SPARE = 64 << 20
 
 
-@dataclass(frozen=True)
-class Verification:
+@dataclass(frozen=True, slots=True)
+class Verification(Figures):
     """The result of verify(). Each problem names the file and the place in it."""
 
     snapshot: str
@@ -49,6 +51,10 @@ class Verification:
     def ok(self) -> bool:
         """True if every byte is unchanged."""
         return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures by name, and ``ok``."""
+        return Figures.to_dict(self) | {"ok": self.ok}
 
 
 def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str], *,

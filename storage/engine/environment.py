@@ -28,7 +28,7 @@ from .. import clocks, fork_hooks
 from ..commit.commits import Commits
 from ..errors import StoreClosed, StoreError, TransactionError
 from ..files import directory, generation, lmdb_errors, ofd_lock
-from ..files.presence import LastEnd, ReaderPresence, find_left_behind, find_other_user, judge
+from ..files.presence import End, ReaderPresence, find_left_behind, find_other_user, judge
 from ..files.store_files import StoreFiles
 from ..fork_hooks import FORK_PATIENCE, acquire_in_time, acquire_now, at_fork, look, release_all, unseen
 from ..format import records
@@ -83,7 +83,7 @@ class Environment:
         self.readonly: bool = options.readonly
         self.inherited: bool = False  # from before a fork, and not used since
         self.record: StoreRecord
-        self.last_end: LastEnd
+        self.last_end: End
         self.gate: ReaderGate = ReaderGate()
         self.files: StoreFiles = StoreFiles(path, self.live)
         self.map: StoreMap = StoreMap(path, options, self.files, self.gate, self.forget_last_commit)
@@ -132,13 +132,13 @@ class Environment:
             if clocks.held is not None:
                 _require_alone()
             with self.map.begin_read() as txn:
-                self.last_end = judge(found, txn)
-            if self.last_end.how != "clean":
-                cause = "killed process" if self.last_end.how == "killed" else self.last_end.how
+                how, _, problems = self.last_end = judge(found, txn)
+            if how != "clean":
+                cause = "killed process" if how == "killed" else how
                 # A program that set up no logging prints warnings: an end that lost nothing is none.
-                report("raxlog.store", "warning" if self.last_end.problems else "info",
+                report("raxlog.store", "warning" if problems else "info",
                        "%s was left by a %s; damaged: %s", self.path, cause,
-                       "; ".join(self.last_end.problems) or "nothing")
+                       "; ".join(problems) or "nothing")
         except BaseException as error:
             self._close_files()
             if lmdb_errors.is_failure(error):

@@ -6,13 +6,15 @@ while a read stays open. Here the process is named.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
+from ..figures import Figures
 from ..files import lmdb_errors
 from .environment import Environment
 
 
-class Reader(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Reader(Figures):
     """One read transaction that is open now. ``lag``: how many checkpoints have come since it began."""
 
     pid: int

@@ -34,7 +34,6 @@ import struct
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
-from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -46,26 +45,13 @@ from . import ofd_lock
 
 OPEN = "open"
 CLEAN, KILLED, POWER_CUT = "clean", "killed", "power cut"
+End = tuple[str, tuple[int, ...], tuple[str, ...]]  # what a LastEnd is made of, once it is asked for
 
 _SLOT = struct.Struct("<Q16sQQ8s16x")
 _READERS = ofd_lock.GATE + 1  # shared by all that have the store open with readonly=True
 _MOST_STREAMS = 100
 _UNKNOWN_BOOT = bytes(24)
 _NEAR = 5_000_000_000  # ns: the same start, by two readings of the clocks
-
-
-class LastEnd(NamedTuple):
-    """How the store was left by the processes that had it open before.
-
-    ``how``        "clean", "killed" or "power cut"; the worst, where there were several
-    ``processes``  the numbers of those that did not close it
-    ``problems``   what the look at the newest records found after a power cut: nothing, or
-                   records that fail their check; reading these raises CorruptionError
-    """
-
-    how: str
-    processes: tuple[int, ...]
-    problems: tuple[str, ...]
 
 
 class Presence:
@@ -197,14 +183,14 @@ def _is_same(there: bytes, here: bytes) -> bool:
     return all(moments) and abs(moments[0] - moments[1]) < _NEAR
 
 
-def judge(found: list[tuple[bytes, int]], txn: RaxTransaction) -> LastEnd:
+def judge(found: list[tuple[bytes, int]], txn: RaxTransaction) -> End:
     """What the slots of the dead mean. After a power cut it looks over the newest records."""
     if not found:
-        return LastEnd(CLEAN, (), ())
+        return CLEAN, (), ()
     processes = tuple(pid for _, pid in found)
     if not is_cut(found):
-        return LastEnd(KILLED, processes, ())
-    return LastEnd(POWER_CUT, processes, tuple(look_over(txn)))
+        return KILLED, processes, ()
+    return POWER_CUT, processes, tuple(look_over(txn))
 
 
 def look_over(txn: RaxTransaction) -> Iterator[str]:

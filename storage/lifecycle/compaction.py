@@ -35,7 +35,7 @@ from _thread import start_new_thread
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import lmdb
 
@@ -50,26 +50,14 @@ from ..format import records
 from ..log.feed import LEAST_FREE, Feed, Overwritten
 from ..log.log import Log, put_changes, unseal
 
+if TYPE_CHECKING:
+    from ..figures import Compaction
+
 Progress = Callable[[str, int, int], None]
 
 _ROOM = 1 << 24
 _FIRST_NAP, _PERIOD = 0.001, 0.05
 _MOMENT, _PIECE = 0.02, 0.1  # seconds
-
-
-class Compaction(NamedTuple):
-    """What a compaction did.
-
-    Where the new file would be no smaller the old one stays: the same generation, and as many bytes.
-    ``held_by``: processes that still have an old generation open; its room on disk is given back by
-    the first open or compaction that finds it closed.
-    """
-
-    generation: int
-    bytes_before: int
-    bytes_after: int
-    seconds: float
-    held_by: tuple[int, ...]
 
 
 def compact(env: Environment, timeout: float, progress: Progress | None = None) -> Compaction:
@@ -175,6 +163,8 @@ class _Compacting:
 
     def outcome(self, folder: Path, size: int) -> Compaction:
         """What it did."""
+        from ..figures import Compaction  # noqa: PLC0415 - a store is opened without it
+
         took = clocks.elapsed() - self.began
         return Compaction(int(folder.name), self.before, size, took, tuple(sorted(set(self.held))))
 

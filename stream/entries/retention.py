@@ -36,7 +36,7 @@ class Retention(NamedTuple):
     acked: bool = False
     idle_group: float | timedelta | None = None
 
-    def rules(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """The rules that are set, by their names."""
         return {name: rule for name, rule in self._asdict().items() if rule not in (None, False)}
 
@@ -60,4 +60,4 @@ def parsed_retention(given: object) -> Retention | None:
         raise InvalidArgument(f"acked={given.acked!r} must be True or False")
     if given.idle_group is not None and not given.acked:
         raise InvalidArgument("idle_group says which groups count for acked=True; give both")
-    return given if given.rules() else None
+    return given if given.to_dict() else None

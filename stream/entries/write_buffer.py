@@ -47,7 +47,8 @@ from ...storage import clocks
 from ...storage.commit.commits import Commits
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Attachment, Environment
-from ...storage.errors import AppendsLost, Lost, StoreClosed, StoreError, TransactionError
+from ...storage.errors import AppendsLost, StoreClosed, StoreError, TransactionError
+from ...storage.figures import Lost
 from ...storage.fork_hooks import FORK_PATIENCE, HERE, USUAL, at_exit, look, release_all
 from ...storage.lifecycle import compaction
 from ...storage.notices import note, noted

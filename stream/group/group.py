@@ -29,7 +29,19 @@ from ..jobs.results import put as put_result
 from ..node.arguments import Name, Refs, Text, duration_ms, member_name, text_of, texts_of, whole
 from ..node.entry import Entry
 from ..node.packed_ids import row_of
-from ..node.stream_id import MAX64, IDLike, IDs, StreamID, given_ids, make_id, now_ms, parse_end, parse_id, parse_start
+from ..node.stream_id import (
+    MAX64,
+    IDLike,
+    IDs,
+    StreamID,
+    given_ids,
+    make_id,
+    now_ms,
+    parse_end,
+    parse_id,
+    parse_start,
+    time_at,
+)
 from ..node.typed import V
 from . import claim as claiming
 from . import deliver
@@ -37,7 +49,7 @@ from .claim import ClaimOptions
 from .dead_letters import DeadLetters, bury
 from .delete_policy import KEEPREF, DeleteResult, ack_delete, checked_policy
 from .deliver import Delivered, GroupRead, Target, history_start, parse_ids, read_group
-from .info import ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
+from .info import Autoclaimed, ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
 from .job import Job, job_moves, result_of
 from .job import find as find_job
 from .state import (
@@ -408,24 +420,24 @@ class Group(Generic[V]):
         return self._act(operation) if wanted else ([], False)
 
     def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0",
-                  count: int = 100) -> tuple[StreamID, Delivered[typed.Entry[V]], list[StreamID]]:
+                  count: int = 100) -> Autoclaimed[typed.Entry[V]]:
         """Claim entries that are idle long enough, in ID order from ``start``. Redis: XAUTOCLAIM.
 
-        Returns a tuple: the ID to continue from (0-0 at the end), the entries, and the IDs of deleted
-        entries that were removed from the pending list. Looks at up to 10 * ``count`` entries.
+        Returns the ``entries``, the ``cursor``, which is the ID to continue from (0-0 at the end), and ``deleted``, the
+        IDs of entries that are gone and were removed from the pending list. Looks at up to 10 * ``count`` entries.
         A released entry can be claimed at once: the delay of nack() applies to read() only.
         Decodes only the entries it returns. Outside a transaction, a ``count`` above 2,000 is
         divided into several commits. If a later one fails, the call returns the entries claimed so
         far, and the next call, which continues from there, raises the error.
         """
         first, entries, created, gone = self._autoclaim(consumer, min_idle, start, count, False)
-        return first, Delivered(shown_by(self, entries), created), gone
+        return Autoclaimed(first, Delivered(shown_by(self, entries), created), gone)
 
     def autoclaim_ids(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0",
-                      count: int = 100) -> tuple[StreamID, Delivered[StreamID], list[StreamID]]:
+                      count: int = 100) -> Autoclaimed[StreamID]:
         """autoclaim() that returns IDs and counts no delivery. Redis: XAUTOCLAIM with JUSTID."""
         first, entries, created, gone = self._autoclaim(consumer, min_idle, start, count, True)
-        return first, Delivered([entry.id for entry in entries], created), gone
+        return Autoclaimed(first, Delivered([entry.id for entry in entries], created), gone)
 
     def _autoclaim(self, consumer: Name, min_idle: float, start: IDLike, count: int,
                    justid: bool) -> tuple[StreamID, list[Entry], bool, list[StreamID]]:
@@ -529,15 +541,14 @@ class Group(Generic[V]):
 
     def consumers(self) -> list[ConsumerInfo]:
         """The group's consumers, by name. Redis: XINFO CONSUMERS."""
-        now = now_ms()
         with self._source.read() as txn:
             state, number, _ = self._found(txn)
             members = state.consumers(txn)
             self._seen.show(number, state.group, members)
             return [
                 ConsumerInfo(
-                    text_of(c.name, self._encoding), c.pending, max(0, now - c.seen) / 1000,
-                    None if c.active < 0 else max(0, now - c.active) / 1000,
+                    text_of(c.name, self._encoding), c.pending, time_at(c.seen),
+                    None if c.active < 0 else time_at(c.active),
                 )
                 for c in members
             ]

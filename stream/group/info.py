@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, TypeVar
 
 from ...storage.figures import Figures
 from ...storage.format import keys
@@ -11,7 +13,10 @@ from ..entries import header as headers
 from ..node.arguments import Text, text_of
 from ..node.stream_id import StreamID, make_id
 from . import deliver
+from .deliver import Delivered
 from .state import UNKNOWN, GroupState
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +25,17 @@ class Pending(Figures):
 
     id: StreamID
     consumer: Text | None
-    idle: float | None
+    idle: float | None  # seconds since the delivery
     deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Autoclaimed(Figures, Generic[T]):
+    """What autoclaim() has done: from where to go on (0-0: that was the end), what was claimed, and what was gone."""
+
+    cursor: StreamID
+    entries: Delivered[T]  # by autoclaim_ids() their IDs
+    deleted: list[StreamID]  # no longer in the stream, and removed from the pending list
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +50,12 @@ class PendingSummary(Figures):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo(Figures):
-    """One consumer: its pending entries, and the seconds since it last tried to read and last received an entry."""
+    """One consumer: its pending entries, and when it last called (read, claimed, …) and last received an entry."""
 
     name: Text
     pending: int
-    idle: float
-    inactive: float | None
+    seen: datetime
+    active: datetime | None  # None if it never got anything
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,26 +13,26 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
+from ...storage.figures import Figures
 from ...storage.trees.rax import RaxTransaction
 from ..entries import header as headers
 from ..entries.range_read import read_now
 from ..jobs import results
 from ..jobs.results import Given, Result, unpacked
 from ..node.arguments import Text, text_of
-from ..node.stream_id import StreamID, make_id
+from ..node.stream_id import StreamID, make_id, time_at
 from .state import UNOWNED, GroupState, find_group
 
 Status = Literal["queued", "running", "retry", "done", "dead", "gone", "unknown"]
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WAITING = ("queued", "running", "retry")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Job(Figures):
     """What has become of an entry in a group. Times are in UTC.
 
     ``status``   "queued": not delivered yet; "running": delivered to ``consumer`` at ``since``; "retry": released,
@@ -50,12 +50,6 @@ class Job:
     result: Result | None = None
     reason: str | None = None
 
-    def to_dict(self) -> dict[str, object]:
-        """The fields by name, but for those that are None; IDs and times as text."""
-        shown = {name: value for name, value in asdict(self).items() if value is not None}
-        times = {name: value.isoformat() for name, value in shown.items() if isinstance(value, datetime)}
-        return {**shown, "id": str(self.id), **times}
-
 
 def find(txn: RaxTransaction, number: int, header: headers.StreamHeader, group: GroupState, sid: StreamID,
          encoding: str | None) -> Job:
@@ -63,7 +57,7 @@ def find(txn: RaxTransaction, number: int, header: headers.StreamHeader, group: 
     nack = group.pel(txn).get((sid.ms, sid.seq))
     there = _has(txn, number, header, sid)
     if nack is not None and there:
-        at = _EPOCH + timedelta(milliseconds=nack.time)
+        at = time_at(nack.time)
         if nack.consumer == UNOWNED:
             return Job(sid, "retry", nack.count, due=at)
         return Job(sid, "running", nack.count, text_of(group.consumer_no(txn, nack.consumer).name, encoding), at)

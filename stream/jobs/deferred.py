@@ -27,7 +27,7 @@ from ..entries.session import Direct, Source
 from ..node.arguments import duration_ms, text_of
 from ..node.decode import flatten
 from ..node.entry import Entry
-from ..node.stream_id import MAX64, now_ms, unpack_id
+from ..node.stream_id import MAX64, now_ms, time_at, unpack_id
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
@@ -59,7 +59,7 @@ class Deferred:
     @property
     def due(self) -> datetime:
         """The time at which it is due, in UTC."""
-        return _EPOCH + timedelta(milliseconds=self._due)
+        return time_at(self._due)
 
     @property
     def fields(self) -> dict[Any, Any]:

@@ -94,7 +94,7 @@ class Children:
 
             def is_orphan() -> bool:
                 for n, what in enumerate(OUTCOMES):
-                    place.counted[n] = before[n] + worker.counts.get(what, 0)
+                    place.counted[n] = before[n] + getattr(worker.counts, what)
                 return os.getppid() != parent
 
             try:

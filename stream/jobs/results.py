@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import msgpack
 
 from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.figures import Figures
 from ...storage.format import keys, records
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..node.stream_id import IDLike, now_ms, parse_id
@@ -26,7 +27,7 @@ _AT_ONCE = 10  # expired results that each new one removes
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(Figures):
     """What came of an entry in a group: the return value of the handler, or why there is none.
 
     ``status``   "ok"         the handler has returned ``value``
@@ -45,10 +46,6 @@ class Result:
     def __post_init__(self) -> None:
         if not self.status:
             object.__setattr__(self, "status", "ok" if self.error is None else "error")
-
-    def to_dict(self) -> dict[str, object]:
-        """The fields by name."""
-        return {"status": self.status, "value": self.value, "error": self.error}
 
 
 def packed(result: Result) -> bytes:

@@ -28,17 +28,19 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ...storage import clocks, fork_hooks
 from ...storage.errors import InvalidArgument, LockTimeout, MalformedValue, NotOwner, RaxlogError, StoreFull
+from ...storage.figures import Figures
 from ...storage.notices import report
 from ...storage.threads import start
 from ...storage.wake.stop import Stop
 from ..entries.header import shown
 from ..node.arguments import Name, Text, duration_ms, member_name, stored_bytes, whole
-from ..node.stream_id import IDLike, StreamID
+from ..node.stream_id import IDLike, StreamID, now_ms
 from ..node.typed import Entry
 from .outcome import Backoff, Discard, Retry, Snooze, TimeLimit, asked_delay, parsed_retry
 from .results import Result, packed, unpacked
@@ -60,6 +62,16 @@ _NEVER = float("inf")
 _LEFT = 60.0  # seconds for which a consumer has not been seen whose worker has died
 _GENERATED = re.compile(rb".+(-\d+-[0-9a-f]{6}|-p\d+-\d+)(/\d+)?", re.DOTALL)  # names made here and by processes.py
 
+
+@dataclass(frozen=True, slots=True)
+class Counts(Figures):
+    """How many entries of a worker have come to each end."""
+
+    done: int = 0
+    failed: int = 0  # each delivery, whether it is tried again or not
+    snoozed: int = 0
+    dead: int = 0
+    lost: int = 0  # to another worker
 
 
 class _Lane:
@@ -143,13 +155,16 @@ class Worker:
         self._burst = False
 
     @property
-    def counts(self) -> dict[str, int]:
-        """The number of entries by outcome: "done", "failed", "snoozed", "dead", and "lost" to another worker.
+    def counts(self) -> Counts:
+        """The number of entries by outcome.
 
         Those of child processes are up to 0.2 s late; a child that is killed may not have told its last ones.
         """
+        return Counts(**self._counted())
+
+    def _counted(self) -> Counter[str]:
         children = Counter[str]() if self._children is None else self._children.counts
-        return dict(sum((Counter(lane.counts) for lane in (*self._lanes, *self._gone)), children))
+        return sum((Counter(lane.counts) for lane in (*self._lanes, *self._gone)), children)
 
     @property
     def pids(self) -> list[int]:
@@ -157,7 +172,7 @@ class Worker:
         return [] if self._children is None else self._children.pids
 
     def __repr__(self) -> str:
-        counts = "".join(f", {many:,} {what}" for what, many in self.counts.items())
+        counts = "".join(f", {many:,} {what}" for what, many in self._counted().items())
         running = self._children and f", {len(self.pids)} of {len(self._children.places)} processes running"
         return f"<raxlog.Worker {shown(self.name)} of {self._group!r}{running or ''}{counts}>"
 
@@ -185,7 +200,7 @@ class Worker:
                 self._serve_all(until)
 
     def drain(self, *, limit: int = 10_000, signals: bool = True,
-              until: Callable[[], bool] = lambda: False) -> dict[str, int]:
+              until: Callable[[], bool] = lambda: False) -> Counts:
         """Work until nothing is queued, deferred or waiting for a retry; the counts of this call. For tests.
 
         Between rounds of run(burst=True) it waits for what falls due next; within raxlog.testing.clock() it moves the
@@ -197,11 +212,12 @@ class Worker:
         if self._children is not None:
             raise InvalidArgument("drain() of a worker with processes=; use threads=, or run(burst=True)")
         self._burst = True
-        before, most = Counter(self.counts), sum(self.counts.values()) + limit
+        before = self._counted()
+        most = before.total() + limit
         with self._beating(signals):
             while not self._stop.is_set():
-                self._serve_all(lambda: until() or sum(self.counts.values()) > most)
-                if sum(self.counts.values()) > most:
+                self._serve_all(lambda: until() or self._counted().total() > most)
+                if self._counted().total() > most:
                     raise RaxlogError(f"drain() does not come to an end: {self.counts}. Does a handler snooze, or "
                                       f"append to its own stream, for ever? If not, give a limit above {limit:,}")
                 due = self._next_due()
@@ -212,7 +228,7 @@ class Worker:
                     clocks.held.advance(left)
                 else:  # or it is due by now, and was not to be had
                     self._ended.wait(min(max(left, FLUSH), _AGAIN))
-        return dict(Counter(self.counts) - before)
+        return Counts(**self._counted() - before)
 
     @contextmanager
     def _beating(self, signals: bool) -> Iterator[None]:
@@ -546,7 +562,8 @@ def _require_arguments(handler: Callable[..., object], many: int) -> None:
 def is_left_behind(consumer: ConsumerInfo, lease: float) -> bool:
     """Whether a consumer is that of a worker that died, with a name made here, and holds nothing."""
     known = _GENERATED.fullmatch(stored_bytes(consumer.name, "name")) is not None
-    return known and not consumer.pending and consumer.idle > max(lease, _LEFT)
+    left = now_ms() / 1000 - consumer.seen.timestamp()
+    return known and not consumer.pending and left > max(lease, _LEFT)
 
 
 def _lane_names(name: bytes, threads: int) -> list[bytes]:

@@ -1,8 +1,9 @@
-"""Values as JSON has them: bytes as text or {"base64": …}, IDs as "ms-seq", entries and dataclasses as objects."""
+"""Values as JSON has them: bytes as text or {"base64": …}, IDs as "ms-seq", times by ISO 8601, entries as objects."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from .entry import Entry
 from .stream_id import StreamID
@@ -19,6 +20,8 @@ def json_form(value: object) -> object:
             return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, StreamID):  # a tuple, which json would write as a list
         return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
     if isinstance(value, Entry):
         value = entry_form(value)
     elif hasattr(value, "__dataclass_fields__"):

@@ -144,6 +144,14 @@ class StreamID(_Pair):
             raise OverflowError(f"{self} lies beyond the year 9999, the last of Python's datetime; use .ms") from None
 
 
+def time_at(ms: int) -> datetime:
+    """A time in ms since 1970, in UTC; one that lies beyond the year 9999 is the last of that."""
+    try:
+        return _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
 IDLike = StreamID | str | bytes | int | datetime
 IDs = IDLike | Iterable[IDLike]  # *ids of a call: each an ID, or one iterable of all
 _NO_IDS: Final = StreamID, str, int, datetime, bytes, bytearray, memoryview  # but one, or what parse_id() refuses

@@ -38,6 +38,6 @@ def test_waits_on_a_store_of_text_end_when_what_they_wait_for_comes(tmp_path: Pa
             assert (await group.wait_result(again)).value == 2
             await jobs.append({"n": "3"})
             await worker.run(burst=True)
-            assert worker.counts == {"done": 2}
+            assert worker.counts == raxlog.Counts(done=2)
 
     asyncio.run(main())

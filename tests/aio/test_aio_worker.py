@@ -94,10 +94,10 @@ def test_coroutines_run_side_by_side_and_are_retried_given_up_or_snoozed(path: P
         async with group_of(path, 100) as (store, group):
             worker = group.worker(handle, threads=10, max_deliveries=2, retry=0.01, result_ttl=60)
             ends = asyncio.create_task(worker.run())
-            await until(lambda: sum(worker.counts.get(what, 0) for what in ("done", "dead")) == 100)
+            await until(lambda: worker.counts.done + worker.counts.dead == 100)
             worker.stop()
             await ends
-            assert worker.counts == {"done": 80, "failed": 60, "snoozed": 10, "dead": 20}
+            assert worker.counts == raxlog.Counts(done=80, failed=60, snoozed=10, dead=20)
             letters = [letter async for letter in group.dead_letters]
             assert Counter(letter.reason for letter in letters) == {"failed": 10, "discarded": 10}
             assert "in handle" in letters[0].traceback
@@ -134,10 +134,10 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_has_failed(path: Path,
         async with group_of(path, 5) as (_, group):
             worker = group.worker(handle, max_deliveries=2, retry=0, timeout=0.1, drain=0)
             ends = asyncio.create_task(worker.run())
-            await until(lambda: worker.counts.get("dead") and worker.counts.get("done") == 4)
+            await until(lambda: worker.counts.dead and worker.counts.done == 4)
             worker.stop()
             await ends
-            assert worker.counts["failed"] == 2
+            assert worker.counts.failed == 2
             assert [letter.error[:9] async for letter in group.dead_letters] == ["TimeLimit"]
             assert cancelled[:2] == [1, 2]
 
@@ -178,7 +178,7 @@ def test_a_worker_that_ends_lets_handlers_end_and_gives_back_what_does_not(path:
             assert time.monotonic() - began < 2
             assert ends.cancelled() is (how == "cancel")
             assert isinstance(ends.cancelled() or ends.exception(), bool | None | TimeoutError)
-            assert worker.counts["done"] == 1
+            assert worker.counts.done == 1
             assert cancelled == [0]
 
     asyncio.run(program())

@@ -293,8 +293,8 @@ def test_info_lists_streams_and_tells_all_figures_of_one(raxlog_cli: Run, orders
     assert told["streams"] == [{"name": "orders", "length": 3, "nodes": 1, "entries_added": 3, "first": "1-1",
                                 "last_generated_id": "3-1"}]  # fmt: skip
     figures = json.loads(raxlog_cli("info", orders, "orders", "--json")[1])
-    assert (figures["name"], figures["length"], figures["radix-tree-keys"]) == ("orders", 3, 1)
-    assert figures["last-entry"] == {"id": "3-1", "fields": {"item": "book", "n": "3"}}
+    assert (figures["name"], figures["length"], figures["radix_tree_keys"]) == ("orders", 3, 1)
+    assert figures["last_entry"] == {"id": "3-1", "fields": {"item": "book", "n": "3"}}
     assert "last-generated-id" in raxlog_cli("info", orders, "orders")[1]
 
 

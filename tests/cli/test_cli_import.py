@@ -39,7 +39,7 @@ def test_ndjson_keeps_numbers_bytes_and_nested_values_as_written(raxlog_cli: Run
     )
     status, out, _ = raxlog_cli("import", "s.rax", "orders", "a.ndjson", "--json")
     told = json.loads(out)
-    assert (status, told["imported"], told["format"], told["complete"]) == (0, 2, "ndjson", True)
+    assert (status, told["imported"], told["format"], told["ok"]) == (0, 2, "ndjson", True)
     assert [told["first_id"], told["last_id"]] == [sid for sid, _ in entries("s.rax")]
     assert [pairs for _, pairs in entries("s.rax")] == [
         [(b"n", b"1.10"), (b"big", b"12345678901234567890"), (b"t", b"true"), (b"x", b"null"),
@@ -159,7 +159,7 @@ def test_ctrl_c_keeps_what_was_imported_and_tells_from_where_to_go_on(tmp_path: 
         assert importing.stderr is not None
         told, err = json.loads(output(importing).read()), importing.stderr.read()
     assert one_line(err) == "raxlog: interrupted; 20 entries are durable, go on with --from-line 21\n"
-    assert (told["imported"], told["next_line"], told["complete"]) == (20, 21, False)
+    assert (told["imported"], told["next_line"], told["ok"]) == (20, 21, False)
     assert [pairs[0][1] for _, pairs in entries(path, "log")] == [b"%d" % number for number in range(20)]
 
 

@@ -91,8 +91,8 @@ def test_every_end_that_range_takes_cuts_at_the_same_entries(filled: raxlog.Stor
 @pytest.mark.parametrize("name", OPTIONS)
 def test_even_splits_neither_overlap_nor_miss_an_entry(filled: raxlog.Store, name: str) -> None:
     stream = filled.stream(name)
-    parts = [stream.to_arrow(start, end, MAP).read_all() for start, end, _ in stream.split(37)]
-    assert [part.num_rows for part in parts] == [entries for _, _, entries in stream.split(37)]
+    parts = [stream.to_arrow(one.start, one.end, MAP).read_all() for one in stream.split(37)]
+    assert [part.num_rows for part in parts] == [one.entries for one in stream.split(37)]
     assert rows_of(pa.concat_tables(parts)) == ranged(stream)
 
 

@@ -69,7 +69,7 @@ def of_groups(orders: Stream[Order], others: Group) -> None:
     entries: list[Entry[Order]] = group.read("w1")
     assert_type(entries[0].value, Order)
     assert_type(group.claim("w1", "5-0")[0], Entry[Order])
-    assert_type(group.autoclaim("w1")[1][0].value, Order)
+    assert_type(group.autoclaim("w1").entries[0].value, Order)
     assert_type([letter.entry.value for letter in group.dead_letters], list[Order])
     assert_type(group.wait_result("5-0"), raxlog.Result)
     assert_type(group.job("5-0"), raxlog.Job)

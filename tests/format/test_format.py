@@ -156,8 +156,8 @@ def test_nodes_of_several_pages_are_what_the_page_says(store: raxlog.Store, limi
     stream.append({"v": "x" * 2100})
     assert_same(store)
     parts = stream.split(4)
-    assert [count for _, _, count in parts] == [sum(1 for _ in stream.range(start, end)) for start, end, _ in parts]
-    assert sum(count for _, _, count in parts) == len(stream)
+    assert [one.entries for one in parts] == [sum(1 for _ in stream.range(one.start, one.end)) for one in parts]
+    assert sum(one.entries for one in parts) == len(stream)
 
 
 def test_streams_renamed_deleted_emptied_and_set_are_read_as_raxlog_reads_them(

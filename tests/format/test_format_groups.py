@@ -103,10 +103,10 @@ def assert_same_group(
     stored = sorted(group.consumers.values(), key=lambda consumer: consumer.name)
     told = ours.consumers()
     assert [
-        (c.name, c.pending, None if c.active < 0 else (now - c.active) / 1000) for c in stored
-    ] == [(one.name, one.pending, one.inactive) for one in told]
+        (c.name, c.pending, None if c.active < 0 else c.active) for c in stored
+    ] == [(one.name, one.pending, one.active and round(one.active.timestamp() * 1000)) for one in told]
     # That a consumer was here is on disk some seconds later (test_seen.py).
-    assert all(0 <= (now - c.seen) / 1000 - one.idle < 5 for c, one in zip(stored, told, strict=True))
+    assert all(0 <= round(one.seen.timestamp() * 1000) - c.seen < 5000 for c, one in zip(stored, told, strict=True))
     assert [
         (p.id, p.consumer, None if p.consumer is None else (now - p.time) / 1000, p.count)
         for p in group.pel.values()

@@ -58,7 +58,7 @@ def test_a_reader_made_from_the_page_sees_what_raxlog_sees(tmp_path: Path, seed:
         index = Sublist(store._source)
         fill(index, seed)
         mine = {one.id: one for one in index}
-        patterns = {pattern: plain + members for pattern, plain, members in index.patterns()}
+        patterns = {one.subject: one.plain + one.queued for one in index.patterns()}
         subjects = ["a", "b", "a.a", "a.é", "b.a*.a", "hot", "a.b.a.b", "nobody.at.all"]
         matched = [index.match(subject) for subject in subjects]
         generation = index.generation

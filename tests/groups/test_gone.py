@@ -277,7 +277,7 @@ def test_every_way_to_claim_counts_what_it_takes_out_and_a_read_of_the_history_t
     assert [entry.pairs for entry in group.read("died", ids="0")] == [[]] * 10
     assert group.claim("c", *ids[:2]) == []
     assert group.info().gone == 2
-    assert group.autoclaim("c", count=3)[2] == ids[2:5]
+    assert group.autoclaim("c", count=3).deleted == ids[2:5]
     assert group.info().gone == 5
     assert group.ack(ids[5]) == 1  # which meets nothing
     assert group.read("c", claim_idle=0) == []

@@ -193,7 +193,7 @@ def test_a_huge_count_means_all(store: raxlog.Store) -> None:
     assert len(store.read({"s": "0"}, count=HUGE, total=HUGE, max_bytes=HUGE)["s"]) == 5
     assert len(group.read("c", count=HUGE)) == 5
     assert len(group.read("c", count=HUGE, ids="0")) == 5
-    assert len(group.autoclaim("d", count=HUGE)[1]) == 5
+    assert len(group.autoclaim("d", count=HUGE).entries) == 5
     assert len(group.read("c", count=HUGE, claim_idle=0.0)) == 5
     assert len(group.pending_entries("-", "+", HUGE)) == 5
 

@@ -214,7 +214,7 @@ class GroupsBesideDicts(GroupMoves):
             for group, state in stream.groups.items():
                 for row in self.store.stream(name).group(group).consumers():
                     member = state.members[row.name]
-                    there = self.world.now - round(row.idle * 1000)
+                    there = round(row.seen.timestamp() * 1000)
                     assert member.seen - 5000 - back < there <= member.last_seen() + back, f"{row}, not {member}"
                     # Of what was tried in a transaction that was undone only the memory of this process may know.
                     member.seen, member.tried = min(member.seen, there), Shared([there])
@@ -281,11 +281,12 @@ class GroupsBesideDicts(GroupMoves):
                 idles_there = [row.idle for row in handle.group(group).pending_entries("-")]
                 assert idles_there == [None if held.owner is None else max(0, world.now - held.time) / 1000
                                        for _, held in sorted(state.pel.items())]
-                found = [(row.name, row.pending, row.idle, row.inactive) for row in handle.group(group).consumers()]
+                found = [(row.name, row.pending, row.seen.timestamp(), row.active and row.active.timestamp())
+                         for row in handle.group(group).consumers()]
                 members = [
                     (who, len(state.owned(who)),
-                     pytest.approx(max(0, world.now - member.last_seen()) / 1000, abs=world.back[0] / 1000),
-                     None if member.active is None else max(0, world.now - member.active) / 1000)
+                     pytest.approx(member.last_seen() / 1000, abs=world.back[0] / 1000),
+                     None if member.active is None else member.active / 1000)
                     for who, member in sorted(state.members.items())
                 ]
                 assert found == members, f"the consumers are {found}, in the model {members}"

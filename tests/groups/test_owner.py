@@ -182,7 +182,7 @@ def test_a_transaction_owns_what_it_has_read_or_claimed(orders: raxlog.Store) ->
         group = tx.group("orders", "billing")
         read = group.read("w1", count=1)
         claimed = group.claim("w1", "4-0")
-        idle = group.autoclaim("w3", start="2-0", count=1)[1]
+        idle = group.autoclaim("w3", start="2-0", count=1).entries
         assert group.ack(*[entry.id for entry in read]) == 1
         assert group.ack(*[entry.id for entry in claimed], consumer="w1") == 1
         assert group.ack(*[entry.id for entry in idle], consumer="w3") == 1

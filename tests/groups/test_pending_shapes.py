@@ -27,7 +27,7 @@ other.read("a")
 def test_an_autoclaim_of_what_is_not_due_decodes_no_node(tmp_path: Path) -> None:
     calls = calls_of(PENDING + """
 with counted():
-    assert group.autoclaim("b", min_idle=3600, count=100) == (raxlog.StreamID(0, 0), [], [])
+    assert group.autoclaim("b", min_idle=3600, count=100) == raxlog.Autoclaimed(raxlog.StreamID(0, 0), [], [])
 """, tmp_path)
     assert calls["decode.decode"] == calls["decode.take"] == 0
     assert calls["block.header"] <= 2 * NODES
@@ -37,7 +37,7 @@ with counted():
 def test_an_autoclaim_decodes_what_it_claims_node_by_node(tmp_path: Path) -> None:
     calls = calls_of(PENDING + f"""
 with counted():
-    _, entries, _ = group.autoclaim("b", count={ROWS})
+    entries = group.autoclaim("b", count={ROWS}).entries
     assert [entry.id for entry in entries] == ids
 """, tmp_path)
     assert calls["decode.decode"] == NODES
@@ -48,7 +48,7 @@ with counted():
 def test_an_autoclaim_of_ids_decodes_nothing(tmp_path: Path) -> None:
     calls = calls_of(PENDING + f"""
 with counted():
-    assert group.autoclaim_ids("b", count={ROWS})[1] == ids
+    assert group.autoclaim_ids("b", count={ROWS}).entries == ids
 """, tmp_path)
     assert calls["decode.take"] == 0
 
@@ -68,11 +68,11 @@ gone = ids[100:200] + ids[2100:2200]
 stream.delete(*gone)
 group.create_consumer("b")
 with counted():
-    cursor, claimed, missing = group.autoclaim_ids("b", min_idle={min_idle}, count={count})
-assert missing == [sid for sid in gone if {min_idle} or sid < ids[{count} - 1]]
+    done = group.autoclaim_ids("b", min_idle={min_idle}, count={count})
+assert done.deleted == [sid for sid in gone if {min_idle} or sid < ids[{count} - 1]]
 expected = [] if {min_idle} else [sid for sid in ids[:{count}] if sid not in gone]
-assert claimed == expected, (len(claimed), len(expected))
-assert cursor == (raxlog.StreamID(0, 0) if {count} == 2500 else ids[{count}])
+assert done.entries == expected, (len(done.entries), len(expected))
+assert done.cursor == (raxlog.StreamID(0, 0) if {count} == 2500 else ids[{count}])
 assert group.pending().total == 2500 - len(missing)
 """, tmp_path)
     assert calls["store_files.StoreFiles.acquire"] == commits
@@ -85,7 +85,7 @@ stream.extend([{"n": n} for n in range(3000)])
 group = stream.create_group("g", "0")
 group.read("a")
 with counted(), store.transaction() as tx:
-    assert len(tx.group("s", "g").autoclaim_ids("b", count=3000)[1]) == 3000
+    assert len(tx.group("s", "g").autoclaim_ids("b", count=3000).entries) == 3000
 """, tmp_path)
     assert calls["store_files.StoreFiles.acquire"] == 1
 
@@ -104,12 +104,12 @@ def test_where_a_later_piece_fails_what_was_claimed_is_returned(tmp_path: Path) 
 
         sys.setprofile(destroy_between)
         try:
-            cursor, claimed, _ = group.autoclaim("b", count=3000)
+            done = group.autoclaim("b", count=3000)
         finally:
             sys.setprofile(None)
-        assert (cursor, [entry.id for entry in claimed]) == (ids[2000], ids[:2000])
+        assert (done.cursor, [entry.id for entry in done.entries]) == (ids[2000], ids[:2000])
         with pytest.raises(raxlog.NoGroup):
-            group.autoclaim("b", start=cursor, count=3000)
+            group.autoclaim("b", start=done.cursor, count=3000)
 
 
 @pytest.mark.parametrize("refs", ["keepref", "delref", "acked"])

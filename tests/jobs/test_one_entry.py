@@ -138,13 +138,13 @@ def group(store: raxlog.Store) -> raxlog.Group:
 
 
 @pytest.fixture(params=["plain", "transaction", "coroutine", "coroutine of another thread"])
-def run(request: pytest.FixtureRequest, store: raxlog.Store) -> Callable[..., dict[str, int]]:
+def run(request: pytest.FixtureRequest, store: raxlog.Store) -> Callable[..., raxlog.Counts]:
     """Run a function for each entry until nothing is left to read; the worker's counts."""
-    def run(handle: Callable[[raxlog.Entry], object], **options: Any) -> dict[str, int]:
+    def run(handle: Callable[[raxlog.Entry], object], **options: Any) -> raxlog.Counts:
         async def awaited(entry: raxlog.Entry) -> object:
             return handle(entry)
 
-        async def program() -> dict[str, int]:
+        async def program() -> raxlog.Counts:
             async with raxlog.aio.open(store.path) as opened:
                 worker = opened.stream("jobs").group("mail").worker(awaited, **options)
                 await worker.run(burst=True)
@@ -167,7 +167,7 @@ def run(request: pytest.FixtureRequest, store: raxlog.Store) -> Callable[..., di
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
-        return dict(worker.counts)
+        return worker.counts
 
     return run
 
@@ -178,7 +178,7 @@ def is_first(entry: raxlog.Entry) -> bool:
 
 @pytest.mark.parametrize("what", RAISED)
 def test_whatever_a_handler_raises_its_entry_has_failed_and_the_others_are_run(
-    store: raxlog.Store, group: raxlog.Group, run: Callable[..., dict[str, int]], what: str, tmp_path: Path
+    store: raxlog.Store, group: raxlog.Group, run: Callable[..., raxlog.Counts], what: str, tmp_path: Path
 ) -> None:
     first, *_ = store.stream("jobs").extend([{"n": n} for n in range(3)])
 
@@ -186,7 +186,7 @@ def test_whatever_a_handler_raises_its_entry_has_failed_and_the_others_are_run(
         if is_first(entry):
             RAISED[what](tmp_path)
 
-    assert run(handle, retry=0, max_deliveries=2, result_ttl=60) == {"done": 2, "failed": 2, "dead": 1}
+    assert run(handle, retry=0, max_deliveries=2, result_ttl=60) == raxlog.Counts(done=2, failed=2, dead=1)
     (letter,) = group.dead_letters
     assert (letter.origin, letter.reason, letter.deliveries) == (first, "failed", 2)
     assert len(letter.error) <= 4000
@@ -195,7 +195,7 @@ def test_whatever_a_handler_raises_its_entry_has_failed_and_the_others_are_run(
 
 
 def test_a_discard_without_a_text_is_a_dead_letter_at_once(
-    store: raxlog.Store, group: raxlog.Group, run: Callable[..., dict[str, int]]
+    store: raxlog.Store, group: raxlog.Group, run: Callable[..., raxlog.Counts]
 ) -> None:
     store.stream("jobs").extend([{"n": n} for n in range(3)])
 
@@ -203,7 +203,7 @@ def test_a_discard_without_a_text_is_a_dead_letter_at_once(
         if is_first(entry):
             raise DiscardWithoutText
 
-    assert run(handle) == {"done": 2, "failed": 1, "dead": 1}
+    assert run(handle) == raxlog.Counts(done=2, failed=1, dead=1)
     assert [letter.reason for letter in group.dead_letters] == ["discarded"]
 
 
@@ -231,7 +231,7 @@ RETURNED: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("what", RETURNED)
 def test_a_result_that_cannot_be_kept_or_not_be_read_back_is_an_error_that_says_so(
-    store: raxlog.Store, group: raxlog.Group, run: Callable[..., dict[str, int]], what: str
+    store: raxlog.Store, group: raxlog.Group, run: Callable[..., raxlog.Counts], what: str
 ) -> None:
     ids = store.stream("jobs").extend([{"n": n} for n in range(3)])
     made = run(lambda entry: RETURNED[what]() if is_first(entry) else "kept", result_ttl=60)
@@ -245,7 +245,7 @@ def test_a_result_that_cannot_be_kept_or_not_be_read_back_is_an_error_that_says_
 
 
 def test_a_result_is_what_the_handler_returned_though_it_changes_that_later(
-    store: raxlog.Store, group: raxlog.Group, run: Callable[..., dict[str, int]]
+    store: raxlog.Store, group: raxlog.Group, run: Callable[..., raxlog.Counts]
 ) -> None:
     ids = store.stream("jobs").extend([{"n": n} for n in range(3)])
     shared: list[object] = []
@@ -267,7 +267,7 @@ def test_a_result_for_which_the_store_has_no_room_is_an_error_and_the_worker_goe
                               result_ttl=60)
         threading.Timer(SOON, worker.stop).start()
         worker.run(burst=True)
-        assert worker.counts == {"done": 40}
+        assert worker.counts == raxlog.Counts(done=40)
         results = [group.wait_result(sid, 0) for sid in ids]
         refused = results.pop(20 * shared)
         assert results == [raxlog.Result("kept")] * 39
@@ -291,7 +291,7 @@ def ordinary(store: raxlog.Store) -> None:
 
 @pytest.mark.parametrize("spoil", [no_room, schema, ordinary])
 def test_an_entry_whose_letter_cannot_be_written_stays_pending_and_comes_again(
-    store: raxlog.Store, group: raxlog.Group, run: Callable[..., dict[str, int]], caplog: pytest.LogCaptureFixture,
+    store: raxlog.Store, group: raxlog.Group, run: Callable[..., raxlog.Counts], caplog: pytest.LogCaptureFixture,
     spoil: Callable[[raxlog.Store], None]
 ) -> None:
     first, *_ = store.stream("jobs").extend([{"n": n} for n in range(3)])
@@ -301,7 +301,7 @@ def test_an_entry_whose_letter_cannot_be_written_stays_pending_and_comes_again(
         if is_first(entry):
             raise ValueError
 
-    assert run(handle, retry=0, max_deliveries=2, result_ttl=60) == {"done": 2, "failed": 2}
+    assert run(handle, retry=0, max_deliveries=2, result_ttl=60) == raxlog.Counts(done=2, failed=2)
     assert [(one.id, one.deliveries) for one in group.pending_entries("-")] == [(first, 2)]
     assert f"{first} stays pending" in caplog.text
     store.delete_stream("jobs.mail.dead")
@@ -328,7 +328,7 @@ def test_a_name_too_long_for_dead_letters_or_results_is_cut_off(
 
     worker = group.worker(handle, max_deliveries=1, result_ttl=60)
     worker.run(burst=True)
-    assert worker.counts == {"done": 2, "failed": 1, "dead": 1}
+    assert worker.counts == raxlog.Counts(done=2, failed=1, dead=1)
     assert [letter.origin for letter in group.dead_letters] == ids[:1]
     assert [group.wait_result(sid, 0) for sid in ids] == [
         raxlog.Result(None, "ValueError: no", "dead"), raxlog.Result(5), raxlog.Result(5)]
@@ -351,7 +351,7 @@ def test_a_function_of_delays_that_raises_or_returns_no_delay_leaves_the_usual_o
 
     worker = group.worker(handle, retry=retry)
     worker.run(burst=True)
-    assert worker.counts == {"done": 2, "failed": 1}
+    assert worker.counts == raxlog.Counts(done=2, failed=1)
     assert [one.deliveries for one in group.pending_entries("-")] == [1]
 
 
@@ -375,7 +375,7 @@ def broken_logging(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.usefixtures("broken_logging")
 def test_a_logging_handler_that_raises_changes_nothing(
-    store: raxlog.Store, group: raxlog.Group, run: Callable[..., dict[str, int]]
+    store: raxlog.Store, group: raxlog.Group, run: Callable[..., raxlog.Counts]
 ) -> None:
     store.stream("jobs").extend([{"n": n} for n in range(3)])
 
@@ -383,7 +383,7 @@ def test_a_logging_handler_that_raises_changes_nothing(
         if is_first(entry):
             raise ValueError
 
-    assert run(handle, retry=lambda _: 0, max_deliveries=2) == {"done": 2, "failed": 2, "dead": 1}
+    assert run(handle, retry=lambda _: 0, max_deliveries=2) == raxlog.Counts(done=2, failed=2, dead=1)
 
 
 @pytest.mark.usefixtures("broken_logging")

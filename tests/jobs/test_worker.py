@@ -66,7 +66,7 @@ def test_entries_are_run_once_and_acknowledged_in_any_number_of_threads(
         store.stream("jobs").append({"n": 3_000})
         until(lambda: len(seen) == 3_001)
     assert sorted(seen) == list(range(3_001))
-    assert worker.counts == {"done": 3_001}
+    assert worker.counts == raxlog.Counts(done=3_001)
     assert is_empty(group)
 
 
@@ -83,7 +83,7 @@ def test_what_fails_comes_again_and_at_last_is_a_dead_letter(store: raxlog.Store
 
     with running(group.worker(handle, max_deliveries=3, retry=[0.01, 0.02])) as worker:
         until(lambda: is_empty(group))
-    assert worker.counts == {"done": 90, "failed": 10 + 30, "dead": 10}
+    assert worker.counts == raxlog.Counts(done=90, failed=10 + 30, dead=10)
     assert tries == {n: 3 if n % 10 == 7 else 2 if n % 10 == 3 else 1 for n in range(100)}
     letters = list(group.dead_letters)
     assert [number(letter.entry) for letter in letters] == list(range(7, 100, 10))
@@ -122,7 +122,7 @@ def test_a_handler_may_ask_for_another_try_for_later_or_for_none(store: raxlog.S
 
     with running(group.worker(handle, retry=lambda deliveries: 0.01 * deliveries)) as worker:
         until(lambda: is_empty(group))
-    assert worker.counts == {"done": 3, "failed": 3, "snoozed": 1, "dead": 1}
+    assert worker.counts == raxlog.Counts(done=3, failed=3, snoozed=1, dead=1)
     for n in (0, 1):
         assert 0.14 < times[n][1] - times[n][0] < 2
     assert [(letter.reason, letter.error) for letter in group.dead_letters] == [("discarded", "Discard: hopeless")]
@@ -179,7 +179,7 @@ def test_a_handler_that_takes_too_long_has_failed(store: raxlog.Store, group: ra
     store.stream("jobs").extend([{"n": n} for n in range(5)])
     with running(group.worker(handle, max_deliveries=2, retry=0, timeout=0.1, drain=0)) as worker:
         until(lambda: is_empty(group))
-    assert (worker.counts["done"], worker.counts["dead"]) == (4, 1)
+    assert (worker.counts.done, worker.counts.dead) == (4, 1)
     letter = next(iter(group.dead_letters))
     assert (letter.reason, letter.deliveries) == ("failed", 2)
     assert letter.error.startswith("TimeLimit")
@@ -218,11 +218,11 @@ def test_stopping_lets_handlers_end_and_gives_back_what_does_not(store: raxlog.S
     with running(worker):
         for _ in range(2):
             assert begun.acquire(timeout=SOON)
-    assert worker.counts["done"] == 1
+    assert worker.counts.done == 1
     assert [pending.deliveries for pending in group.pending_entries("-")] == [0]
     assert [number(entry) for entry in group.read("other", claim_idle=60)] == [0]  # at once
     ended.set()
-    until(lambda: worker.counts.get("lost") == 1)
+    until(lambda: worker.counts.lost == 1)
     assert group.pending().total == 1
 
 
@@ -243,7 +243,7 @@ def test_a_child_that_the_handler_forks_is_not_a_worker(store: raxlog.Store, gro
 
     with running(group.worker(handle)) as worker:
         until(lambda: is_empty(group))
-    assert worker.counts == {"done": 3}
+    assert worker.counts == raxlog.Counts(done=3)
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
 
 
@@ -299,7 +299,7 @@ def test_a_worker_that_was_stopped_stays_so(store: raxlog.Store, group: raxlog.G
     worker.run(burst=True)
     store.stream("jobs").append({"n": 2})
     worker.run(burst=True)
-    assert worker.counts == {"done": 1}
+    assert worker.counts == raxlog.Counts(done=1)
 
 
 def test_delays_grow_up_to_their_cap() -> None:
@@ -421,7 +421,7 @@ def test_a_worker_that_was_stopped_acknowledges_nothing_that_another_has_taken_o
             time.sleep(0.3)
             assert group.pending().total == (0 if fault else 1)
             ended.set()
-            until(lambda: worker.counts == {"lost" if fault else "done": 1})
+            until(lambda: worker.counts == (raxlog.Counts(lost=1) if fault else raxlog.Counts(done=1)))
     assert is_empty(group)
 
 
@@ -551,8 +551,8 @@ def test_a_worker_is_one_class_and_counts_alike_with_threads_and_with_processes(
     with running(worker):
         until(lambda: is_empty(group))
         until(lambda: {one.name.rpartition("-")[0] for one in group.consumers()} == {"w-p0", "w-p1"})
-    assert worker.counts["dead"] == worker.counts["failed"] == 2
-    assert 15 <= worker.counts["done"] <= 18  # the killed child may not have told its last ones
+    assert worker.counts.dead == worker.counts.failed == 2
+    assert 15 <= worker.counts.done <= 18  # the killed child may not have told its last ones
     with pytest.raises(raxlog.InvalidArgument, match="processes"):
         worker.drain()
     group.worker(handle, processes=2).run(until=lambda: True)  # returns
@@ -630,7 +630,7 @@ def test_a_transaction_of_a_handler_that_fails_leaves_nothing(store: raxlog.Stor
 
     with running(group.worker(handle, transaction=True, retry=0)) as worker:
         until(lambda: is_empty(group))
-    assert worker.counts == {"done": 10, "failed": 5}
+    assert worker.counts == raxlog.Counts(done=10, failed=5)
     assert Counter(number(entry) for entry in store.stream("effects").range()) == Counter(range(10))
 
 
@@ -674,7 +674,7 @@ def test_in_a_full_store_jobs_are_acknowledged_and_dead_letters_come_once_there_
                 del store.state[name]
             until(lambda: is_empty(group))
         assert sorted(seen) == list(range(30))
-        assert worker.counts["done"] == 28
+        assert worker.counts.done == 28
         assert sorted(number(letter.entry) for letter in group.dead_letters) == [28, 29]
 
 
@@ -689,7 +689,7 @@ def test_dead_letters_come_again_after_their_stream_was_deleted(store: raxlog.St
     worker.run(burst=True)
     assert [number(letter.entry) for letter in group.dead_letters] == [1, 2]
     assert is_empty(group)
-    assert worker.counts == {"failed": 3, "dead": 3}
+    assert worker.counts == raxlog.Counts(failed=3, dead=3)
     with pytest.raises(raxlog.InvalidArgument, match="its own dead letters"):
         group.worker(handle, dead_letters="jobs")
 

@@ -103,7 +103,7 @@ class Reader:
         self.right(stream.exists, True)
         self.right(lambda: stream.count("-", "+"), len(ids))
         self.right(lambda: stream.last_id, ids[-1])
-        self.right(lambda: [size for _, _, size in stream.split(2)], [len(ids) // 2, len(ids) - len(ids) // 2])
+        self.right(lambda: [part.entries for part in stream.split(2)], [len(ids) // 2, len(ids) - len(ids) // 2])
         self.right(lambda: self.facts(stream.info()), (len(ids), ids[0], ids[-1], ENTRIES))
         return self.told
 
@@ -270,7 +270,7 @@ def test_pending_entries_that_vanish_after_they_were_found_whole_are_missed(
         stream.create_group("g", "0")
         group = stream.group("g")
         group.read("a")
-        assert group.autoclaim("b", min_idle=3600)[1] == group.read("b", claim_idle=3600) == []  # all is there
+        assert group.autoclaim("b", min_idle=3600).entries == group.read("b", claim_idle=3600) == []  # all is there
 
         def lose(txn: Any) -> None:
             for kind in (layout.PENDING, layout.PENDING_BY_TIME):

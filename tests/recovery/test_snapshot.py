@@ -57,7 +57,7 @@ def test_the_manifest_tells_what_is_in_the_copy(store: raxlog.Store, tmp_path: P
         assert list(summary.points) == [
             entries[k].id for k in range(summary.every, len(entries), summary.every)
         ]
-        assert [(g.name, g.last_delivered, g.pending, g.consumers, g.lag) for g in summary.groups] == [
+        assert [(g.name, g.last_delivered_id, g.pending, g.consumers, g.lag) for g in summary.groups] == [
             (os.fsencode(g.name), g.last_delivered_id, g.pending, g.consumers, g.lag)
             for g in sorted(stream.groups(), key=lambda group: group.last_delivered_id)
         ]

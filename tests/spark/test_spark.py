@@ -311,7 +311,7 @@ def test_groups_and_pending_entries_are_small_tables(spark: Any, store: raxlog.S
 
     groups = reader.option("dataset", "groups").load().collect()
     assert [row.asDict() for row in groups] == [{
-        "stream": "orders", "group": "billing", "consumers": 1, "pending": 3, "last_delivered": str(batch[-1].id),
+        "stream": "orders", "group": "billing", "consumers": 1, "pending": 3, "last_delivered_id": str(batch[-1].id),
         "entries_read": 4, "lag": 6,
     }]
     pending = reader.option("dataset", "pending").load().orderBy("id_seq").collect()

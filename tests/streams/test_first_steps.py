@@ -23,7 +23,7 @@ def test_a_group_made_behind_appends_gets_them_and_one_made_before_makes_the_str
 def test_configure_makes_the_stream_and_takes_a_timedelta(store: raxlog.Store) -> None:
     stream = store.stream("events")
     changed = stream.configure(retention=raxlog.Retention(max_age=timedelta(days=7)), codec="json")
-    assert changed["retention"].rules() == {"max_age": 604_800.0}
+    assert changed.to_dict()["retention"] == {"max_age": 604_800.0}
     assert stream.exists()
     stream.append({"n": 5})
     assert next(iter(stream)).value == {"n": 5}

@@ -66,7 +66,7 @@ def test_what_is_out_of_the_window_and_gone_is_forgotten_by_maintain_and_by_late
     assert orders.info().remembered == 2500
     clock.advance(DAY)
     if how == "maintain":
-        assert store.maintain() == {}
+        assert store.maintain().freed == {}
         assert orders.info().remembered == 498
     else:
         for number in range(10_000, 10_004):

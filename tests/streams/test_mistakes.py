@@ -95,4 +95,4 @@ def test_what_calls_return_can_be_written_as_json_by_itself_and_by_name(store: r
         assert json.loads(json.dumps(document)).keys() == figures.to_dict().keys()
     assert json_form(group.pending()) == {"total": 1, "first": str(sid), "last": str(sid), "consumers": {"w": 1}}
     shown = stream.full_info().to_dict()["groups"]
-    assert shown[0]["consumers"][0]["pending"][0]["delivery-time"] > 0  # Redis' names, within lists, too
+    assert shown[0]["consumers"][0]["pending_entries"][0]["delivered"].utcoffset() == timedelta(0)  # within lists, too

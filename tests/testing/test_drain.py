@@ -42,7 +42,7 @@ def test_it_runs_what_is_queued_deferred_and_tried_again_at_their_times(raxlog_s
     stream.append({"n": 1})
     stream.append({"n": 2})
     stream.defer({"n": 3}, delay=5 * HOUR)
-    assert worker_of(group, handler, retry=HOUR).drain() == {"done": 3, "failed": 2}
+    assert worker_of(group, handler, retry=HOUR).drain() == raxlog.Counts(done=3, failed=2)
     hours = [(number, round(after / timedelta(hours=1), 6)) for number, after in times]
     assert hours == [(1, 0), (2, 0), (2, 1), (2, 2), (3, 5)]
     assert raxlog_clock.now() - began == timedelta(hours=5)
@@ -58,7 +58,7 @@ def test_a_handler_that_always_fails_ends_in_the_dead_letters_after_its_attempts
     def handler(entry: raxlog.Entry) -> None:
         raise raxlog.Retry(after=HOUR)
 
-    assert worker_of(group, handler, max_deliveries=7).drain() == {"failed": 7, "dead": 1}
+    assert worker_of(group, handler, max_deliveries=7).drain() == raxlog.Counts(failed=7, dead=1)
     assert len(group.dead_letters) == 1
 
 
@@ -81,18 +81,18 @@ def test_a_handler_without_an_end_is_an_error_that_says_so(kind: str, raxlog_sto
 def test_as_many_entries_as_the_limit_are_no_error(raxlog_store: raxlog.Store, raxlog_clock: Clock) -> None:
     group = group_of(raxlog_store)
     raxlog_store.stream("jobs").extend([{"n": n} for n in range(50)])
-    assert worker_of(group, lambda entry: None).drain(limit=50) == {"done": 50}
+    assert worker_of(group, lambda entry: None).drain(limit=50) == raxlog.Counts(done=50)
     with pytest.raises(raxlog.InvalidArgument, match="limit"):
         worker_of(group, lambda entry: None).drain(limit=0)
 
 
 def test_it_may_be_called_again_and_counts_each_call(raxlog_store: raxlog.Store, raxlog_clock: Clock) -> None:
     worker, stream = worker_of(group_of(raxlog_store), lambda entry: None), raxlog_store.stream("jobs")
-    assert worker.drain() == {}
+    assert worker.drain() == raxlog.Counts()
     for many in (1, 3):
         stream.extend([{"n": n} for n in range(many)])
-        assert worker.drain() == {"done": many}
-    assert worker.counts == {"done": 4}
+        assert worker.drain() == raxlog.Counts(done=many)
+    assert worker.counts == raxlog.Counts(done=4)
 
 
 def test_the_clock_stands_still_while_any_handler_runs(raxlog_store: raxlog.Store, raxlog_clock: Clock) -> None:
@@ -115,7 +115,7 @@ def test_the_clock_stands_still_while_any_handler_runs(raxlog_store: raxlog.Stor
             moves.append(before)
 
     counts = worker_of(group, handler, threads=3, retry=HOUR, lease=1).drain()
-    assert (counts["done"], counts["failed"], moves) == (8, 7, [])
+    assert (counts.done, counts.failed, moves) == (8, 7, [])
     assert max(runs.values()) == 2
 
 
@@ -125,20 +125,20 @@ def test_what_another_consumer_holds_and_an_endless_pause_are_left(raxlog_store:
     before = raxlog_clock.now()
     stream.append({"n": 1})
     group.read("other")
-    assert worker_of(group, lambda entry: None).drain() == {}
+    assert worker_of(group, lambda entry: None).drain() == raxlog.Counts()
     stream.append({"n": 2})
     group.pause()
-    assert worker_of(group, lambda entry: None).drain() == {}
+    assert worker_of(group, lambda entry: None).drain() == raxlog.Counts()
     assert raxlog_clock.now() == before
     group.pause(until=before + timedelta(hours=1))
-    assert worker_of(group, lambda entry: None).drain()["done"] >= 1
+    assert worker_of(group, lambda entry: None).drain().done >= 1
     assert raxlog_clock.now() - before == timedelta(hours=1)
 
 
 def test_without_the_clock_of_tests_it_waits(raxlog_store: raxlog.Store) -> None:
     group, began = group_of(raxlog_store), time.monotonic()
     raxlog_store.stream("jobs").defer({"n": 1}, delay=0.3)
-    assert worker_of(group, lambda entry: None).drain() == {"done": 1}
+    assert worker_of(group, lambda entry: None).drain() == raxlog.Counts(done=1)
     assert time.monotonic() - began >= 0.29
 
 
@@ -147,9 +147,9 @@ def test_stop_ends_it_while_it_waits(raxlog_store: raxlog.Store) -> None:
     raxlog_store.stream("jobs").defer({"n": 1}, delay=HOUR)
     timer = threading.Timer(0.2, worker.stop)
     timer.start()
-    assert worker.drain() == {}
+    assert worker.drain() == raxlog.Counts()
     timer.join()
-    assert worker.drain() == {}  # stopped is stopped
+    assert worker.drain() == raxlog.Counts()  # stopped is stopped
 
 
 def test_an_error_of_the_group_comes_out(raxlog_store: raxlog.Store, raxlog_clock: Clock) -> None:
@@ -170,19 +170,19 @@ def test_a_worker_of_asyncio_drains_too(raxlog_async_store: AsyncStore,
         if entry.deliveries < 3:
             raise ValueError
 
-    async def program() -> dict[str, int]:
+    async def program() -> raxlog.Counts:
         async with raxlog_async_store as store:
             stream = store.stream("jobs")
             group = await stream.create_group("w", create_stream=True)
             await stream.append({"n": 1})
             await stream.defer({"n": 2}, delay=24 * HOUR)
             worker = group.worker(handler, retry=HOUR)
-            first: dict[str, int] = await worker.drain()
+            first: raxlog.Counts = await worker.drain()
             await stream.append({"n": 3})
-            assert (await worker.drain())["done"] == 1
+            assert (await worker.drain()).done == 1
             return first
 
-    assert asyncio.run(program()) == {"done": 2, "failed": 4}
+    assert asyncio.run(program()) == raxlog.Counts(done=2, failed=4)
     assert [round(one / timedelta(hours=1)) for one in times[:6]] == [0, 1, 2, 24, 25, 26]
 
 

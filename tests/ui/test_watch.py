@@ -80,7 +80,7 @@ store.stream("orders.mail.dead").append({"$dead": "{}"})
 time.sleep(0.1)""")
     found = wrong(watch)
     assert sorted(found) == ["orders / mail", "orders / unread"]
-    assert "oldest idle " in found["orders / mail"]
+    assert "oldest pending " in found["orders / mail"]
     assert "1 dead letter" in found["orders / mail"]
     assert found["orders / unread"].startswith("lag 4, the first waits for ")
     assert found["orders / unread"].endswith("no consumer has ever read")

@@ -23,7 +23,7 @@ from ...storage.errors import InvalidArgument
 from ...storage.threads import start
 from ...stream.group.group import Group
 from ...stream.jobs.outcome import Snooze, TimeLimit
-from ...stream.jobs.worker import Worker, is_async
+from ...stream.jobs.worker import Counts, Worker, is_async
 from ...stream.node.typed import Entry, V
 from .lane import Lane, outlast, run_each
 from .threads import Attribute, Handle, Threads
@@ -112,7 +112,7 @@ class AsyncWorker(Handle[Worker]):
     """Made by AsyncGroup.worker(): a raxlog.Worker whose run() is awaited."""
 
     name: Attribute[Worker, bytes] = Attribute(lambda worker: worker.name)
-    counts: Attribute[Worker, dict[str, int]] = Attribute(lambda worker: worker.counts)
+    counts: Attribute[Worker, Counts] = Attribute(lambda worker: worker.counts)
 
     def __init__(self, threads: Threads, plain: Worker, handler: object) -> None:
         super().__init__(threads, plain)
@@ -130,7 +130,7 @@ class AsyncWorker(Handle[Worker]):
         """
         await self._work(partial(self._plain.run, burst=burst))
 
-    async def drain(self, *, limit: int = 10_000) -> dict[str, int]:
+    async def drain(self, *, limit: int = 10_000) -> Counts:
         """As Worker.drain()."""
         return await self._work(partial(self._plain.drain, limit=limit))
 

@@ -64,7 +64,7 @@ def _run(args: argparse.Namespace, work: Transfer, call: Callable[[], None], ver
              for what, one in ((verb, work.done), ("there already", work.kept), ("left out", work.left_out))
              if one or one is work.done]
     output.answer(args.json, {verb: dict(work.done), "kept": dict(work.kept), "left_out": dict(work.left_out),
-                              "complete": trouble is None, "seconds": round(took, 6)},
+                              "ok": trouble is None, "seconds": round(took, 6)},
                   f"{'; '.join(words)}; {took:.2f} s")
     if trouble is not None:
         raise trouble

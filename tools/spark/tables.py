@@ -1,6 +1,6 @@
 """The small tables: consumer groups, and what they have pending. ``dataset`` is groups or pending.
 
-    groups     stream, group, consumers, pending, last_delivered, entries_read, lag
+    groups     stream, group, consumers, pending, last_delivered_id, entries_read, lag
     pending    stream, group, consumer (null: released), id_ms, id_seq, delivered, deliveries
 
 A partition for the groups of a store, one for each group's pending entries. ``delivered`` is a
@@ -35,7 +35,7 @@ _CHUNK = 4_096  # pending entries read in one transaction
 _NAMES = {
     "groups": {
         "stream": StringType(), "group": StringType(), "consumers": LongType(), "pending": LongType(),
-        "last_delivered": StringType(), "entries_read": LongType(), "lag": LongType(),
+        "last_delivered_id": StringType(), "entries_read": LongType(), "lag": LongType(),
     },
     "pending": {
         "stream": StringType(), "group": StringType(), "consumer": StringType(), "id_ms": LongType(),
@@ -107,19 +107,19 @@ def _group_rows(table: _Table) -> Iterator[dict[str, Any]]:
     if table.kind == SHARDS:
         summary = ShardSet(table.path).manifest.stream(table.stream)
         for group in summary.groups if summary is not None else ():
-            yield _group_row(table, group, group.last_delivered)
+            yield _group_row(table, group)
         return
     with opened(table.path) as source, source.read() as txn:
         if (found := headers.find(txn, table.stream)) is not None:
             for state in groups(txn, found[0]):
-                info = describe_group(txn, state, *found, None)
-                yield _group_row(table, info, info.last_delivered_id)
+                yield _group_row(table, describe_group(txn, state, *found, None))
 
 
-def _group_row(table: _Table, group: GroupSummary | GroupInfo, last: StreamID) -> dict[str, Any]:
+def _group_row(table: _Table, group: GroupSummary | GroupInfo) -> dict[str, Any]:
     return {
         "stream": _text(table.stream), "group": _text(group.name), "consumers": group.consumers,
-        "pending": group.pending, "last_delivered": str(last), "entries_read": group.entries_read, "lag": group.lag,
+        "pending": group.pending, "last_delivered_id": str(group.last_delivered_id), "entries_read": group.entries_read,
+        "lag": group.lag,
     }
 
 

@@ -37,15 +37,15 @@ _GROUP = {
     "lag": "entries not delivered yet: the signal for scaling",
     "pending": "entries delivered and not acknowledged",
     "waiting_seconds": "since the first entry that is not delivered came",
-    "oldest_idle_seconds": "since the oldest delivery that is not acknowledged",
+    "oldest_pending_seconds": "since the oldest delivery that is not acknowledged",
     "dead_letters": "entries given up",
     "paused": "1 while it delivers nothing",
     "gone": "pending entries that were found to be no longer in the stream, and taken out",
 }
 _CONSUMER = {
     "pending": "entries delivered to it and not acknowledged",
-    "idle_seconds": "since the first of these was delivered, or its lease renewed",
-    "seen_seconds": "when it last asked for anything, Unix time",
+    "oldest_pending_seconds": "since the first of these was delivered, or its lease renewed",
+    "seen_seconds": "when it last called, Unix time",
 }
 
 
@@ -77,17 +77,17 @@ def _families(status: Status, consumers: bool) -> Iterator[GaugeMetricFamily]:
             yield family
 
     yield from families("store", _STORE, [], [([], (
-        status.commit, status.last_commit, status.subscriptions, len(status.readers), status.file_bytes,
+        status.commit, status.last_commit.timestamp(), status.subscriptions, len(status.readers), status.file_bytes,
         status.free_bytes, len(status.damaged)))])
     yield from families("stream", _STREAM, ["stream"], [
         ([output.text(one.name)], (one.length, one.added, one.deferred)) for one in status.streams])
     groups = [([output.text(stream.name), output.text(one.name)], one)
               for stream in status.streams for one in stream.groups]
     yield from families("group", _GROUP, ["stream", "group"], [
-        (labels, (one.lag, one.pending, one.waiting, one.oldest_idle, one.dead_letters, one.paused_until is not None,
-                  one.gone))
+        (labels, (one.lag, one.pending, one.waiting, one.oldest_pending, one.dead_letters,
+                  one.paused_until is not None, one.gone))
         for labels, one in groups])
     if consumers:
         yield from families("consumer", _CONSUMER, ["stream", "group", "consumer"], [
-            ([*labels, output.text(member.name)], (member.pending, member.idle, member.seen))
+            ([*labels, output.text(member.name)], (member.pending, member.oldest_pending, member.seen.timestamp()))
             for labels, one in groups for member in one.consumers])

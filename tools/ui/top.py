@@ -233,14 +233,15 @@ class GroupPage(Page):
         else:
             self._draw(stream, group)
             lines = view.consumers(group, picture.status.time)
-            self._consumers = [one.name for one in sorted(group.consumers, key=lambda one: -one.idle)]
+            self._consumers = [one.name for one in sorted(group.consumers, key=lambda one: -one.oldest_pending)]
         self.table.show(len(lines), lines.__getitem__)
 
     def _draw(self, stream: StreamStatus, group: GroupStatus) -> None:
         samples = self.top.over.samples(self._group)
-        lines = [f"lag {group.lag:,} · pending {group.pending:,} ({group.released:,} given back) · oldest idle "
-                 f"{age(group.oldest_idle)}, delivered {group.oldest_deliveries} times · {group.dead_letters:,} dead · "
-                 f"last delivered {group.last_delivered}" + " · paused" * (group.paused_until is not None)]
+        lines = [f"lag {group.lag:,} · pending {group.pending:,} ({group.released:,} released) · oldest pending "
+                 f"{age(group.oldest_pending)}, delivered {group.oldest_deliveries} times · "
+                 f"{group.dead_letters:,} dead · "
+                 f"last delivered {group.last_delivered_id}" + " · paused" * (group.paused_until is not None)]
         height = (self.size.height - 6) // 6
         if height >= 1:
             for title, series, what in (("stream, entries/s", self.top.over.samples((stream.name, None)), "value"),

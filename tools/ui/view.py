@@ -1,15 +1,17 @@
 """The view of a picture: what is wrong, and the table of streams and groups, as text for a terminal and for a page.
 
-    wrong    orders / billing    oldest idle 14m, delivered 7 times; lag 1,204 and growing          worst first
+    wrong    orders / billing    oldest pending 14m, delivered 7 times; lag 1,204 and growing          worst first
     rows     orders              its length, rate, deferred entries, bytes
-               billing           its lag, pending entries, the idle time of the oldest, dead letters
+               billing           its lag, pending entries, the time since the oldest delivery, dead letters
 
 All cells are plain text without control characters (output.text), and nothing in them is markup.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from datetime import datetime
 from typing import NamedTuple
 
 from ...status import GroupStatus, Status
@@ -26,10 +28,10 @@ _TREND, _LEAST = 60.0, 6  # seconds, and samples, by which a lag is said to grow
 _BARS = " ▁▂▃▄▅▆▇█"
 
 ORDERS = ("trouble", "rate", "lag", "name")
-COLUMNS = ("stream / group", "length", "rate/s", "lag", "pending", "idle", "dead",
+COLUMNS = ("stream / group", "length", "rate/s", "lag", "pending", "oldest", "dead",
            "waits", "latency", "tries", "consumers", "deferred", "bytes", "state",
            "rate, or lag, so far")
-CONSUMERS = ("consumer", "pending", "idle", "seen", "active")
+CONSUMERS = ("consumer", "pending", "oldest", "seen", "active")
 _COURSE = 48  # characters of the last of these columns
 
 
@@ -95,30 +97,30 @@ def troubles(watch: Watch, status: Status) -> list[Trouble]:
     found += [Trouble(1, one.lag, None, "reader", f"process {one.pid} reads what was there {one.lag:,} commits ago: "
                       "the file grows until then") for one in status.readers if one.lag > _BEHIND]
     for stream in status.streams:
-        if stream.next_due is not None and status.time - stream.next_due > _OVERDUE:
-            late = status.time - stream.next_due
+        late = 0.0 if stream.next_due is None else (status.time - stream.next_due).total_seconds()
+        if late > _OVERDUE:
             found.append(Trouble(1, late, (stream.name, None), output.text(stream.name),
                                  f"deferred entries are {age(late)} late: nothing reads or appends"))
         for group in stream.groups:
             what = list(_of_group(watch.samples((stream.name, group.name)) if group.lag else [], status.time, group))
             if what:
                 where = f"{output.text(stream.name)} / {output.text(group.name)}"
-                found.append(Trouble(max(level for level, _ in what), max(group.oldest_idle, group.waiting),
+                found.append(Trouble(max(level for level, _ in what), max(group.oldest_pending, group.waiting),
                                      (stream.name, group.name), where, "; ".join(words for _, words in what)))
     return sorted(found, key=lambda one: (-one.level, -one.weight))
 
 
-def _of_group(samples: list[Sample], now: float, group: GroupStatus) -> Iterator[tuple[int, str]]:
-    if group.oldest_idle > IDLE or group.oldest_deliveries >= _REDELIVERED:
+def _of_group(samples: list[Sample], now: datetime, group: GroupStatus) -> Iterator[tuple[int, str]]:
+    if group.oldest_pending > IDLE or group.oldest_deliveries >= _REDELIVERED:
         tries = f", delivered {group.oldest_deliveries} times" if group.oldest_deliveries > 1 else ""
-        yield 2 if group.oldest_idle > IDLE else 1, f"oldest idle {age(group.oldest_idle)}{tries}"
+        yield 2 if group.oldest_pending > IDLE else 1, f"oldest pending {age(group.oldest_pending)}{tries}"
     if group.lag:
         if grows(samples):
             yield 1, f"lag {group.lag:,} and growing"
         elif group.waiting > IDLE and group.paused_until is None:
-            seen = max((one.seen for one in group.consumers), default=0.0)
+            unseen = min(((now - one.seen).total_seconds() for one in group.consumers), default=math.inf)
             unread = "" if group.consumers else ", and no consumer has ever read"
-            yield 2 if now - seen > IDLE else 1, f"lag {group.lag:,}, the first waits for {age(group.waiting)}{unread}"
+            yield 2 if unseen > IDLE else 1, f"lag {group.lag:,}, the first waits for {age(group.waiting)}{unread}"
     if group.dead_letters:
         yield 1, output.many(group.dead_letters, "dead letter")
 
@@ -178,18 +180,18 @@ def cells(watch: Watch, picture: Picture, row: tuple[int, int]) -> tuple[str, ..
     group = stream.groups[row[1]]
     samples = watch.samples((stream.name, group.name))
     return (f"  {output.text(group.name)}", "", "", f"{'≤ ' if group.is_filtered and group.lag else ''}{group.lag:,}",
-            f"{group.pending:,}", age(group.oldest_idle) if group.pending else "-",
+            f"{group.pending:,}", age(group.oldest_pending) if group.pending else "-",
             f"{group.dead_letters:,}" if group.dead_letters else "-", age(group.waiting) if group.lag else "-",
             age(samples[-1].latency) if samples else "-", str(group.oldest_deliveries or "-"),
             str(len(group.consumers)), "", "", "paused" if group.paused_until is not None else "", bars(samples))
 
 
-def consumers(group: GroupStatus, now: float) -> list[tuple[int, tuple[str, ...]]]:
+def consumers(group: GroupStatus, now: datetime) -> list[tuple[int, tuple[str, ...]]]:
     """The group's consumers, the oldest lease first: what is wrong with each, and its cells, by CONSUMERS."""
-    return [(2 if one.idle > IDLE else 0, (
-        output.text(one.name), f"{one.pending:,}", age(one.idle) if one.pending else "-", age(now - one.seen),
-        "-" if one.active is None else age(now - one.active)))
-        for one in sorted(group.consumers, key=lambda one: -one.idle)]
+    return [(2 if one.oldest_pending > IDLE else 0, (
+        output.text(one.name), f"{one.pending:,}", age(one.oldest_pending) if one.pending else "-",
+        *("-" if at is None else age((now - at).total_seconds()) for at in (one.seen, one.active))))
+        for one in sorted(group.consumers, key=lambda one: -one.oldest_pending)]
 
 
 # -- figures ------------------------------------------------------------------------------

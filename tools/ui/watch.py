@@ -89,8 +89,9 @@ class Watch:
         """The samples of a stream, a group, or (NO_KEY) of the whole store, the last one as of the last look."""
         with self._lock:
             kept = list(self._series.get(key, ()))
-            if kept and self._status is not None and kept[-1].time < self._status.time:
-                kept.append(kept[-1]._replace(time=self._status.time))
+            now = self._status.time.timestamp() if self._status is not None else 0.0
+            if kept and kept[-1].time < now:
+                kept.append(kept[-1]._replace(time=now))
             return kept
 
     def close(self) -> None:
@@ -118,6 +119,7 @@ class Watch:
 
     def _note(self, status: Status) -> None:
         before, self._status = self._status, status
+        at = status.time.timestamp()
         if before is None:
             self._rates = {}
         elif before.commit == status.commit:
@@ -127,15 +129,15 @@ class Watch:
             self._rates = {name: rate for name, rate in now.items() if rate or self._rates.get(name)}
         if before is not None:
             for name, rate in self._rates.items():
-                self._add((name, None), Sample(status.time, rate))
-            self._add(NO_KEY, Sample(status.time, sum(self._rates.values())))
+                self._add((name, None), Sample(at, rate))
+            self._add(NO_KEY, Sample(at, sum(self._rates.values())))
         groups = {} if before is None else {(stream.name, one.name): one for stream in before.streams
                                             for one in stream.groups}
         for stream in status.streams:
             for group in stream.groups:
                 key = stream.name, group.name
                 if group.lag or group is not groups.get(key):
-                    self._add(key, Sample(status.time, group.lag, _latency(group, groups.get(key))))
+                    self._add(key, Sample(at, group.lag, _latency(group, groups.get(key))))
 
     def _add(self, key: Key, sample: Sample) -> None:
         kept = self._series.pop(key, None)
@@ -155,9 +157,9 @@ class Watch:
 def _latency(group: GroupStatus, before: GroupStatus | None) -> float:
     """How long entries of a group wait for their delivery now: the first that still does, or the last that did."""
     late = group.waiting if group.waiting < _PLAUSIBLE else 0.0
-    if before is not None and before.last_delivered != group.last_delivered:
-        when = max((one.active or 0.0 for one in group.consumers), default=0.0)
-        waited = when - group.last_delivered.ms / 1000
+    if before is not None and before.last_delivered_id != group.last_delivered_id:
+        when = max((one.active.timestamp() for one in group.consumers if one.active is not None), default=0.0)
+        waited = when - group.last_delivered_id.ms / 1000
         if waited < _PLAUSIBLE:
             late = max(late, waited)
     return max(0.0, late)

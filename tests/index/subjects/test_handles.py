@@ -95,14 +95,16 @@ def test_a_renaming_says_whether_there_was_one(store: raxlog.Store) -> None:
 def test_configure_gives_what_has_changed(store: raxlog.Store) -> None:
     stream = store.stream("orders", compression="zstd")
     stream.append({"n": 1}, producer="p", idempotent_id="1")
-    assert stream.configure(compression="zstd", node_max_bytes=4096, idempotence_cap=0) == {"node_max_bytes": 4096}
-    assert stream.configure(node_max_bytes=4096) == stream.configure() == {}
+    changed = stream.configure(compression="zstd", node_max_bytes=4096, idempotence_cap=0)
+    assert changed == raxlog.Configured(node_max_bytes=4096)
+    assert changed
+    assert not stream.configure(node_max_bytes=4096)
     assert stream.append({"n": 2}, producer="p", idempotent_id="1") == stream.last_id  # it is still remembered
     assert len(stream) == 1
-    assert stream.configure(compression="compact", idempotence_window=9, idempotence_cap=7) == {
+    assert stream.configure(compression="compact", idempotence_window=9, idempotence_cap=7).to_dict() == {
         "compression": "compact", "idempotence_window": 9, "idempotence_cap": 7,
     }  # fmt: skip
-    assert stream.configure(compression="none", node_max_entries=5, node_max_bytes=0) == {
+    assert stream.configure(compression="none", node_max_entries=5, node_max_bytes=0).to_dict() == {
         "compression": "none", "node_max_entries": 5, "node_max_bytes": 0,
     }  # fmt: skip
     assert (stream.info().length, stream.info().compression) == (1, "none")

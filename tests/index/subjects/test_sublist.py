@@ -8,6 +8,7 @@ import pytest
 import raxlog
 from raxlog.index.subjects import sublist
 from raxlog.index.subjects.handle import Sublist
+from raxlog.index.subjects.match import PatternInterest
 from raxlog.index.subjects.subscription import BINDING, DURABLE, LIVE, Subscription
 from sublist_records import size_on_disk, sound
 
@@ -323,5 +324,6 @@ def sublist_overlap(a: str, b: str) -> bool:
 def test_patterns_are_listed_with_their_counts(index: Sublist) -> None:
     for pattern, queue in (("a.b", None), ("a.b", None), ("a.b", "q"), ("a.*", "q"), ("c.>", None), ("b", None)):
         index.insert(pattern, queue=queue)
-    assert index.patterns() == [(b"a.b", 2, 1), (b"b", 1, 0), (b"a.*", 0, 1), (b"c.>", 1, 0)]
-    assert index.patterns("a.>") == [(b"a.b", 2, 1), (b"a.*", 0, 1)]
+    every = [PatternInterest(*one) for one in ((b"a.b", 2, 1), (b"b", 1, 0), (b"a.*", 0, 1), (b"c.>", 1, 0))]
+    assert index.patterns() == every
+    assert index.patterns("a.>") == [every[0], every[2]]

@@ -177,7 +177,7 @@ def test_an_idle_child_of_a_killed_process_holds_nothing_of_its_parents(path: Pa
             child.kill()
             began = time.monotonic()
             with raxlog.open(path, lock_timeout=5) as store:
-                assert store.last_end == ("killed", (child.pid,), ())
+                assert store.last_end == raxlog.LastEnd("killed", (child.pid,), ())
                 store.stream("s").append({"n": 2})
                 assert [entry.fields["n"] for entry in store.stream("s").range()] == ["0", "2"]
                 assert store.publish("a", {"n": 3}) == 0

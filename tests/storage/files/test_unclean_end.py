@@ -88,15 +88,15 @@ def is_node_of(number: int) -> Callable[[bytes], bool]:
 def test_a_store_that_was_closed_says_so(path: Path) -> None:
     for _ in range(3):
         with raxlog.open(path) as store:
-            assert store.last_end == ("clean", (), ())
+            assert store.last_end == raxlog.LastEnd("clean", (), ())
 
 
 def test_a_killed_process_is_told_of_once_and_its_entries_are_there(path: Path) -> None:
     pid = opened_and(path, die)
     with raxlog.open(path, readonly=True) as store:
-        assert store.last_end == ("killed", (pid,), ()), "who only reads may look, and changes nothing"
+        assert store.last_end == raxlog.LastEnd("killed", (pid,), ()), "who only reads may look, and changes nothing"
     with raxlog.open(path) as store:
-        assert store.last_end == ("killed", (pid,), ())
+        assert store.last_end == raxlog.LastEnd("killed", (pid,), ())
         assert len(store.stream("mail")) == 101
     with raxlog.open(path) as store:
         assert store.last_end.how == "clean"
@@ -120,7 +120,7 @@ def test_a_killed_process_is_one_where_the_system_does_not_say_which_start_of_th
         with raxlog.open(path, readonly=True) as store:
             assert store.last_end.how == "power cut", "the machine has started a second ago"
     with raxlog.open(path) as store:
-        assert store.last_end == ("killed", (pid,), ())
+        assert store.last_end == raxlog.LastEnd("killed", (pid,), ())
 
 
 def test_the_death_of_one_of_several_is_noticed_beside_the_living(path: Path) -> None:
@@ -133,12 +133,12 @@ def test_the_death_of_one_of_several_is_noticed_beside_the_living(path: Path) ->
         assert [first.heard(), second.heard()] == ["clean", "clean"]
         first.kill()
         with raxlog.open(path) as store:
-            assert store.last_end == ("killed", (first.pid,), ())
+            assert store.last_end == raxlog.LastEnd("killed", (first.pid,), ())
         with raxlog.open(path) as store:
             assert store.last_end.how == "clean", "the living have not ended"
         second.kill()
         with raxlog.open(path) as store:
-            assert store.last_end == ("killed", (second.pid,), ())
+            assert store.last_end == raxlog.LastEnd("killed", (second.pid,), ())
     assert (path / presence.OPEN).stat().st_size <= 3 * 64, "slots are used again"
 
 
@@ -187,14 +187,14 @@ def test_a_forked_child_that_ends_leaves_its_parents_slot_alone(path: Path) -> N
         with Child(lambda say: say(raxlog.open(path).last_end.how)) as other:
             assert other.finish() == ["clean"]  # the parent has it open, and is alive
     with raxlog.open(path) as store:
-        assert store.last_end == ("killed", (other.pid,), ()), "it never called close()"
+        assert store.last_end == raxlog.LastEnd("killed", (other.pid,), ()), "it never called close()"
 
 
 def test_the_end_of_the_machine_is_told_from_a_kill_and_the_newest_records_are_looked_at(path: Path) -> None:
     pid = opened_and(path, die)
     restart_the_machine(path)
     with raxlog.open(path) as store:
-        assert store.last_end == ("power cut", (pid,), ())
+        assert store.last_end == raxlog.LastEnd("power cut", (pid,), ())
         assert len(store.stream("mail")) == 101
     with raxlog.open(path) as store:
         assert store.last_end.how == "clean"

@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,8 @@ def plain(reply: Any) -> Any:
     return [plain(one) for one in reply] if isinstance(reply, list) else reply
 
 
-def ms_of(seconds: float | None) -> int:
-    return -1 if seconds is None else round(seconds * 1000)
+def ms_of(time: datetime | None) -> int:
+    return -1 if time is None else round(time.timestamp() * 1000)
 
 
 def full(store: raxlog.Store, name: str, active: bool) -> dict[str, Any]:
@@ -100,13 +101,14 @@ def full(store: raxlog.Store, name: str, active: bool) -> dict[str, Any]:
         "entries": [[text(entry.id), [part for pair in entry.pairs for part in pair]] for entry in info.entries],
         "groups": [{
             "name": group.name, "last-delivered-id": text(group.last_delivered_id), "entries-read": group.entries_read,
-            "lag": group.redis_lag, "pel-count": group.pel_count,
-            "pending": [[text(one.id), one.consumer, ms_of(one.delivered), one.deliveries] for one in group.pending],
+            "lag": group.redis_lag, "pel-count": group.pending,
+            "pending": [[text(one.id), one.consumer, ms_of(one.delivered), one.deliveries]
+                        for one in group.pending_entries],
             "consumers": [{
                 "name": one.name, "seen-time": ms_of(one.seen),
                 **({"active-time": ms_of(one.active)} if active else {}),
-                "pel-count": one.pel_count,
-                "pending": [[text(row.id), ms_of(row.delivered), row.deliveries] for row in one.pending],
+                "pel-count": one.pending,
+                "pending": [[text(row.id), ms_of(row.delivered), row.deliveries] for row in one.pending_entries],
             } for one in group.consumers],
         } for group in info.groups],
     }
@@ -200,7 +202,7 @@ def test_remembered_appends_and_released_entries_of_newer_payloads_are_kept(stor
     store.restore_stream("27", closed(b"\x1b" + whole[1:-1] + number(1) + group + appends, 14))
     made = store.stream("27")
     assert made.append({"n": "again"}, producer="p", idempotent_id="i") == sids[1]
-    assert made.configure(idempotence_window=200, idempotence_cap=300) == {}
+    assert made.configure(idempotence_window=200, idempotence_cap=300).to_dict() == {}
     rows = made.group("g").pending_entries("-")
     assert [(row.id, row.consumer, row.deliveries) for row in rows] == [
         (sids[0], b"w", 4), (sids[1], None, 5), (sids[2], None, 6)]

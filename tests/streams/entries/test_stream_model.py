@@ -338,8 +338,8 @@ class StreamsBesideALists(RuleBasedStateMachine):
         said = outcome(lambda: self.handles[name].configure(**options))
         self.models.setdefault(name, Model())
         given = {name: value for name, value in options.items() if value is not None}
-        assert said.items() <= given.items()
-        assert self.handles[name].configure(**options) == {}
+        assert said.to_dict().items() <= given.items()
+        assert self.handles[name].configure(**options).to_dict() == {}
 
     @rule(old=names, new=names)
     def rename(self, old: bytes, new: bytes) -> None:
@@ -415,8 +415,8 @@ class StreamsBesideALists(RuleBasedStateMachine):
         model = self.models.get(name, Model())
         ranges = self.handles[name].split(parts)
         assert len(ranges) == min(parts, len(model.ids))
-        sizes = [size for _, _, size in ranges]
-        assert [len(model.between(start, end)) for start, end, _ in ranges] == sizes
+        sizes = [one.entries for one in ranges]
+        assert [len(model.between(one.start, one.end)) for one in ranges] == sizes
         assert sum(sizes) == len(model.ids)
         assert max(sizes, default=0) - min(sizes, default=0) <= 1
 

@@ -62,7 +62,7 @@ def test_reads_and_groups_take_times(store: raxlog.Store, stream: raxlog.Stream)
     assert shown(group.read("w", ids=NOON + timedelta(minutes=1))) == ["5"]
     assert len(group.pending_entries(NOON + timedelta(minutes=1), NOON + timedelta(minutes=2))) == 2
     assert shown(group.claim("v", NOON + timedelta(minutes=1))) == ["4"]
-    assert shown(group.autoclaim("v", start=NOON + timedelta(minutes=2))[1]) == ["5"]
+    assert shown(group.autoclaim("v", start=NOON + timedelta(minutes=2)).entries) == ["5"]
     assert group.ack(NOON + timedelta(minutes=1), consumer="v") == 1
     assert group.nack(NOON + timedelta(minutes=2)) == 1
     group.set_id(NOON - timedelta(hours=1))

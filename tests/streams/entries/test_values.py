@@ -157,8 +157,8 @@ def test_a_stream_keeps_the_codec_of_its_first_entry_and_handles_that_name_none_
         with pytest.raises(ZeroDivisionError), store.transaction() as tx:
             tx.stream("u", codec="json").append({"qty": 1 // 0})
         assert store.stream("u").codec == "raw"
-        assert store.stream("plain").configure(codec="json") == {"codec": "json"}
-        assert store.stream("plain").configure(codec="json") == {}
+        assert store.stream("plain").configure(codec="json").to_dict() == {"codec": "json"}
+        assert store.stream("plain").configure(codec="json").to_dict() == {}
     with raxlog.open(path) as store:
         assert [entry.value for entry in store.stream("s")] == [{"qty": 2}, {"qty": 3}, {"qty": [4]}]
         assert [entry.value for entry in store.stream("t")] == [{"qty": b"5"}]
@@ -166,7 +166,8 @@ def test_a_stream_keeps_the_codec_of_its_first_entry_and_handles_that_name_none_
         stream.append({"qty": 6})
         stream.configure(codec="msgpack")
         stream.append({"qty": 7})
-        assert stream.configure(codec="raw", schema={"qty": "bigint"}) == {"codec": "raw", "schema": {"qty": "bigint"}}
+        changed = stream.configure(codec="raw", schema={"qty": "bigint"})
+        assert changed.to_dict() == {"codec": "raw", "schema": {"qty": "bigint"}}
         stream.append({"qty": 8})
         assert [entry.value["qty"] for entry in stream] == ["2", 6, 7, "8"]  # each as it was written
         assert stream.codec == "raw"
@@ -228,7 +229,7 @@ def test_objects_of_a_type_come_back_through_every_reading(store: Any, kind: Any
     assert stream.codec == (codec or "json")
     group = stream.create_group("g", 0)
     readings = [list(stream), [stream.get(first), stream.get(second)], list(stream.follow(0, 0)), group.read("w"),
-                group.claim("w2", first, second), group.autoclaim("w3")[1]]
+                group.claim("w2", first, second), group.autoclaim("w3").entries]
     for entries in readings:
         assert [entry.value for entry in entries] == [given_object, given_object]
         assert isinstance(entries[0].decoded().value, type(given_object))

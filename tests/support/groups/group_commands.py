@@ -6,6 +6,7 @@ Those that deliver are in group_deliveries.py.
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -308,6 +309,8 @@ class GroupCommands(TwoWorlds):
         assert [(c.name, c.pending) for c in ours] == [(c[b"name"], c[b"pending"]) for c in listed]
         if self.version >= (7, 2):
             for one, other in zip(ours, listed, strict=True):
-                assert self.near(other[b"idle"], one.idle * 1000)
-                assert (one.inactive is None) == (other[b"inactive"] < 0)
-                assert self.near(other[b"inactive"], -1 if one.inactive is None else one.inactive * 1000)
+                now = time.time()
+                assert self.near(other[b"idle"], (now - one.seen.timestamp()) * 1000)
+                assert (one.active is None) == (other[b"inactive"] < 0)
+                inactive = -1 if one.active is None else (now - one.active.timestamp()) * 1000
+                assert self.near(other[b"inactive"], inactive)

@@ -253,8 +253,8 @@ class Run(GroupCommands):
         how = "autoclaim_ids" if "JUSTID" in words else "autoclaim"
 
         def call() -> list[Any]:
-            cursor, entries, gone = getattr(self.group(name, group), how)(consumer, **options)
-            return [id_reply(cursor), self.claimed(entries), list(map(id_reply, gone))]
+            done = getattr(self.group(name, group), how)(consumer, **options)
+            return [id_reply(done.cursor), self.claimed(done.entries), list(map(id_reply, done.deleted))]
 
         reply = self.both(words, call)
         if not isinstance(reply, Exception):

@@ -369,8 +369,8 @@ class GroupMoves(RuleBasedStateMachine):
         def call() -> Any:
             handle = self.group(name, group)
             claim: Any = handle.autoclaim_ids if justid else handle.autoclaim
-            cursor, claimed, gone = claim(consumer, min_idle / 1000, StreamID(*first), count)
-            return cursor, claimed if justid else told(claimed), gone
+            done = claim(consumer, min_idle / 1000, StreamID(*first), count)
+            return done.cursor, done.entries if justid else told(done.entries), done.deleted
 
         self.both(lambda: self.world.autoclaim(name, group, consumer, min_idle, first, count, justid), call)
 

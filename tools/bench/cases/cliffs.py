@@ -205,9 +205,9 @@ def buffered(store: raxlog.Store, threads: int) -> Callable[[], int]:
 
 CASES = [
     GrowthCase("autoclaim, a row claimed", 20_000,
-         of_pending(lambda group, ids: len(group.autoclaim("b", count=len(ids))[1]))),
+         of_pending(lambda group, ids: len(group.autoclaim("b", count=len(ids)).entries))),
     GrowthCase("autoclaim, a row not due", 20_000,
-         of_pending(lambda group, ids: len(ids) + len(group.autoclaim("b", min_idle=3600, count=len(ids))[1]))),
+         of_pending(lambda group, ids: len(ids) + len(group.autoclaim("b", min_idle=3600, count=len(ids)).entries))),
     GrowthCase("pending(min_idle=), a page of none that is due", 1_000_000,
          of_pending(lambda group, _: 1 + len(group.pending_entries(count=100, min_idle=3600)))),
     GrowthCase("info() and groups(), by entries", 1_000_000, info),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import NamedTuple
 
 from ....storage.errors import InvalidStreamID
@@ -189,6 +190,6 @@ def entries_reply(entries: Iterable[Entry]) -> list[object]:
     return [entry_reply(entry) for entry in entries]
 
 
-def ms_of(seconds: float | None) -> int:
-    """A time or duration in ms, -1 for none."""
-    return -1 if seconds is None else round(seconds * 1000)
+def ms_of(given: float | datetime | None) -> int:
+    """A time, or a duration in seconds, in ms; -1 for none."""
+    return -1 if given is None else round((given.timestamp() if isinstance(given, datetime) else given) * 1000)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from ....storage.errors import NoGroup, NoStream
 from ....stream.group.deliver import MOST_DELIVERIES, Delivered
 from ....stream.group.group import Group
+from ....stream.group.info import Autoclaimed
 from ....stream.node.stream_id import StreamID
 from ..replies import NIL, CommandError
 from ..table import READS, WRITES, Run, command, integer, options, syntax_error, text_of
@@ -228,13 +229,12 @@ def _xautoclaim(run: Run, words: list[bytes]) -> object:
     require_group(run, words[1], words[2])
     assert start is not None
     group = group_of(run, words[1], words[2])
-    claim: Callable[..., tuple[StreamID, Delivered[Any], list[StreamID]]] = (
-        group.autoclaim_ids if b"justid" in asked else group.autoclaim)
-    cursor, claimed, gone = claim(words[3], min_idle / 1000, start, asked.get(b"count", 100))
-    if claimed.consumer_created:
+    claim: Callable[..., Autoclaimed[Any]] = group.autoclaim_ids if b"justid" in asked else group.autoclaim
+    done = claim(words[3], min_idle / 1000, start, asked.get(b"count", 100))
+    if done.entries.consumer_created:
         run.note("t", "xgroup-createconsumer", words[1])
-    rows = [id_reply(one) if isinstance(one, StreamID) else entries_reply([one])[0] for one in claimed]
-    return [id_reply(cursor), rows, [id_reply(sid) for sid in gone]]
+    rows = [id_reply(one) if isinstance(one, StreamID) else entries_reply([one])[0] for one in done.entries]
+    return [id_reply(done.cursor), rows, [id_reply(sid) for sid in done.deleted]]
 
 
 @command("xpending", -3, READS)

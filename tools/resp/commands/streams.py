@@ -12,7 +12,7 @@ from ....stream.group.group import Group
 from ....stream.info import FullInfo, GroupDetail, StreamInfo, count_rax
 from ....stream.multi_read import read_group_streams
 from ....stream.node.entry import Flattened
-from ....stream.node.stream_id import StreamID
+from ....stream.node.stream_id import StreamID, now_ms
 from ....stream.node.typed import Entry
 from ....stream.stream import Stream
 from ..engine import Block
@@ -362,13 +362,13 @@ def _group_reply(group: GroupDetail) -> dict[bytes, object]:
         b"last-delivered-id": id_reply(group.last_delivered_id),
         b"entries-read": group.entries_read,
         b"lag": group.redis_lag,
-        b"pel-count": group.pel_count,
+        b"pel-count": group.pending,
         b"pending": [[id_reply(one.id), one.consumer or b"", ms_of(one.delivered or 0.0), one.deliveries]
-                     for one in group.pending],
+                     for one in group.pending_entries],
         b"consumers": [{
             b"name": one.name, b"seen-time": ms_of(one.seen), b"active-time": ms_of(one.active),
-            b"pel-count": one.pel_count,
-            b"pending": [[id_reply(row.id), ms_of(row.delivered), row.deliveries] for row in one.pending],
+            b"pel-count": one.pending,
+            b"pending": [[id_reply(row.id), ms_of(row.delivered), row.deliveries] for row in one.pending_entries],
         } for one in group.consumers],
     }
 
@@ -390,5 +390,6 @@ def _xinfo_consumers(run: Run, words: list[bytes]) -> object:
     except KeyError:
         raise CommandError(
             f"NOGROUP No such consumer group '{text_of(words[3])}' for key name '{text_of(words[2])}'") from None
-    return [{b"name": one.name, b"pending": one.pending, b"idle": ms_of(one.idle), b"inactive": ms_of(one.inactive)}
-            for one in consumers]
+    now = now_ms()
+    return [{b"name": one.name, b"pending": one.pending, b"idle": max(0, now - ms_of(one.seen)),
+             b"inactive": -1 if one.active is None else max(0, now - ms_of(one.active))} for one in consumers]

@@ -87,7 +87,7 @@ def _salvage(args: argparse.Namespace) -> int:
     with parts() as progress:
         report = salvage(args.store, args.destination, progress, doubtful=args.doubtful)
     output.answer(args.json, report.to_dict(), *_salvaged(report))
-    return DONE if report.complete else NO
+    return DONE if report.ok else NO
 
 
 def _salvaged(report: SalvageReport) -> Iterator[str]:
@@ -102,5 +102,5 @@ def _salvaged(report: SalvageReport) -> Iterator[str]:
     yield from (f"note: {output.one_line(note)}" for note in report.notes)
     where = output.text(os.fsencode(report.destination))
     pages = output.many(len(report.damaged_pages), "damaged page")
-    said = "nothing is lost" if report.complete else output.many(len(report.lost), "loss", "losses")
+    said = "nothing is lost" if report.ok else output.many(len(report.lost), "loss", "losses")
     yield f"{where}: {output.many(len(report.streams), 'stream')}, {pages}, {said}, {report.seconds:.1f} s"

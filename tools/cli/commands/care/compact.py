@@ -26,7 +26,7 @@ its space is reused, and 'raxlog compact' returns it.""",
 )
 def _maintain(args: argparse.Namespace) -> None:
     with writing(args) as store:
-        freed = store.maintain(exact=args.exact)
+        freed = store.maintain(exact=args.exact).freed
     output.answer(
         args.json, {"freed": [{"stream": name, "entries": many} for name, many in freed.items()]},
         *([f"{output.text(name)}: {output.many(many, 'entry')} freed" for name, many in freed.items()]
@@ -50,7 +50,7 @@ def _run(args: argparse.Namespace) -> None:
     change = f"{saved:.0%} less" if saved else "there is nothing to give back"
     processes = ", ".join(map(str, done.held_by))
     output.answer(
-        args.json, done._asdict(),
+        args.json, done.to_dict(),
         f"{done.bytes_before:,} bytes before, {done.bytes_after:,} after ({change}); "
         f"generation {done.generation}, {done.seconds:.2f} s",
         *([f"the old file still takes space: process {processes} has it open, and it is removed once closed"]

@@ -88,8 +88,7 @@ def _verify(args: argparse.Namespace) -> int:
         found = verify(args.snapshot, progress=progress)
     verdict = "every byte is as it was written" if found.ok else output.many(len(found.problems), "problem")
     output.answer(
-        args.json, {name: getattr(found, name) for name in ("snapshot", "ok", "kind", "files", "bytes", "problems")},
-        *map(output.one_line, found.problems),
+        args.json, found.to_dict(), *map(output.one_line, found.problems),
         f"{output.many(found.files, 'file')}, {found.bytes:,} bytes: {verdict}",
     )
     return DONE if found.ok else NO

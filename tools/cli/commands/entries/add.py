@@ -231,9 +231,11 @@ def _configure(args: argparse.Namespace) -> None:
         stream = existing(store, args.stream)
         changed = stream.configure(**given)
     if args.retention is not None:
-        given["retention"] = args.retention.rules()
-        rules = " ".join(name if rule is True else f"{name}={rule}" for name, rule in given["retention"].items())
-        changed |= {"retention": rules or "none"} if "retention" in changed else {}
-    line = ", ".join(f"{setting.replace('_', '-')} is now {value}" for setting, value in changed.items())
+        given["retention"] = args.retention.to_dict()
+    shown = changed.to_dict()
+    if changed.retention is not None:
+        rules = " ".join(name if rule is True else f"{name}={rule}" for name, rule in shown["retention"].items())
+        shown["retention"] = rules or "none"
+    line = ", ".join(f"{setting.replace('_', '-')} is now {value}" for setting, value in shown.items())
     output.answer(args.json, {"configured": stream.name} | given,
                   line or "nothing changed: the stream has these settings already")

@@ -256,7 +256,7 @@ def _summary(args: argparse.Namespace, work: Import, kind: str, took: float, tro
     rate = work.imported / took if took else 0.0
     if args.json:
         output.print_json({
-            "imported": work.imported, "skipped": work.skipped, "complete": trouble is None, "format": kind,
+            "imported": work.imported, "skipped": work.skipped, "ok": trouble is None, "format": kind,
             "first_id": work.first_id, "last_id": work.last_id,
             "next_line": work.next_line, "seconds": round(took, 6), "entries_per_second": round(rate),
         })  # fmt: skip

@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from .....storage.errors import CorruptionError
@@ -22,17 +21,20 @@ from .....stream.info import COUNT, PendingDetail, draw_rax, header_of, stored_n
 from .....stream.node.arguments import name_bytes
 from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, make_id, parse_id
+from .....stream.node.values import RAW
 from .....stream.stream import Stream
 from .... import output
 from ...arguments import OF_STORE, argument, command, flag, one_of
 from ...readers import stream_name, whole
 from ...status import DONE, NO, STORE, USAGE, CommandError
 from ...stores import reading, stream_of
-from ..groups.groups import group_json, groups_table
+from ..groups.groups import groups_table
 from .node_diagram import DrawnNode
 
 _WORTH_A_LINE = 1 << 20  # bytes free
-_NONE = {"idempotence-cap": "none"}  # what None is, where it is not unknown
+_NONE = {"idempotence_cap": "none"}  # what None is, where it is not unknown
+_USUAL: dict[str, object] = {"radix_tree_nodes": None, "schema": {}, "schema_checked": False, "retention": None,
+                             "deferred": 0, "next_due": None, "codec": RAW, "remembered": 0}  # not worth a line
 
 
 @command(
@@ -48,7 +50,7 @@ _NONE = {"idempotence-cap": "none"}  # what None is, where it is not unknown
     """Without STREAM, prints a table of the streams: entries, nodes, first live and last generated ID.
 With STREAM, prints everything that XINFO STREAM shows, and its consumer groups. With --full, prints
 what XINFO STREAM FULL shows: the first entries, and for each group its consumers and what each
-has pending since when (UTC; with --json Unix time in seconds). --rax draws the radix tree over the
+has pending since when (UTC). --rax draws the radix tree over the
 16-byte master IDs of the nodes. --node draws one node: the block around it, its master entry, and
 every entry, including deleted ones, with flags, offset and bytes. A damaged stream is named in the
 table, and the exit status is then 3.""",
@@ -93,7 +95,7 @@ def _store(store: Store, as_json: bool) -> int:
     output.answer(
         as_json,
         {"store": os.fsencode(store.path), "bytes": size, "bytes_on_disk": on_disk, "bytes_free": free,
-         "last_end": store.last_end._asdict(), "readers": [reader._asdict() for reader in store.readers()],
+         "last_end": store.last_end.to_dict(), "readers": [reader.to_dict() for reader in store.readers()],
          "streams": rows},
         f"{path}: {streams}, {size:,} bytes ({on_disk:,} on disk)", *_noteworthy(store, free),
         *output.table(cells, (1, 2), ("stream", "entries", "nodes", "first", "last", "")),
@@ -133,7 +135,7 @@ def _row(store: Store, name: str | bytes) -> dict[str, Any]:
 
 def _figures(stream: Stream, rax: bool, as_json: bool) -> None:
     figures, groups = stream.info().to_dict(), stream.groups()
-    document = figures | {"groups": list(map(group_json, groups))}
+    document = figures | {"groups": [group.to_dict() for group in groups]}
     if rax:
         drawing = draw_rax(stream).rstrip("\n")
         output.answer(as_json, document | {"rax": drawing}, drawing)
@@ -142,8 +144,8 @@ def _figures(stream: Stream, rax: bool, as_json: bool) -> None:
 
 
 def _listed(figures: dict[str, Any]) -> list[str]:
-    figures = {name: _NONE.get(name) if value is None else value for name, value in figures.items()}
-    return output.table([(name, _said(value)) for name, value in figures.items()])
+    return output.table([(name.replace("_", "-"), _said(_NONE.get(name) if value is None else value))
+                         for name, value in figures.items() if name not in _USUAL or value != _USUAL[name]])
 
 
 def _said(value: Any) -> str:
@@ -161,10 +163,10 @@ def _said(value: Any) -> str:
 def _full(stream: Stream, count: int, as_json: bool) -> None:
     info = stream.full_info(count)
     if as_json:
-        output.print_json(info.to_dict())
+        output.print_json(info.stream.to_dict() | {"entries": info.entries, "groups": info.groups})
         return
     figures = info.stream.to_dict()
-    del figures["first-entry"], figures["last-entry"]
+    del figures["first_entry"], figures["last_entry"]
     output.print_text(*_listed(figures))
     output.print_text(f"\nentries: {_of(len(info.entries), info.stream.length)}")
     for entry in info.entries:
@@ -175,22 +177,22 @@ def _full(stream: Stream, count: int, as_json: bool) -> None:
             f"\ngroup {output.text(group.name)}: last delivered {group.last_delivered_id}, "
             f"entries read {_said(group.entries_read)}, lag {group.lag:,}{filtered}"
         )
-        released = f"; {group.nacked_count:,} of them released" if group.nacked_count else ""
-        output.print_text(f"  pending: {_of(len(group.pending), group.pel_count)}{released}")
-        _print_pending(group.pending)
+        released = f"; {group.released:,} of them released" if group.released else ""
+        output.print_text(f"  pending: {_of(len(group.pending_entries), group.pending)}{released}")
+        _print_pending(group.pending_entries)
         for one in group.consumers:
-            active = "never active" if one.active is None else f"active {_moment(one.active)}"
+            active = "never active" if one.active is None else f"active {output.moment(one.active)}"
             output.print_text(
-                f"  consumer {output.text(one.name)}: seen {_moment(one.seen)}, {active}, "
-                f"pending: {_of(len(one.pending), one.pel_count)}"
+                f"  consumer {output.text(one.name)}: seen {output.moment(one.seen)}, {active}, "
+                f"pending: {_of(len(one.pending_entries), one.pending)}"
             )
-            _print_pending(one.pending)
+            _print_pending(one.pending_entries)
 
 
 def _print_pending(rows: list[PendingDetail]) -> None:
     cells = [
         ("   ", str(row.id), "(released)" if row.consumer is None else output.text(row.consumer),
-         "-" if row.delivered is None else _moment(row.delivered), f"{row.deliveries:,}")
+         output.moment(row.delivered), f"{row.deliveries:,}")
         for row in rows
     ]  # fmt: skip
     output.print_text(*output.table(cells, (4,), ("   ", "id", "consumer", "delivered", "deliveries")))
@@ -198,10 +200,6 @@ def _print_pending(rows: list[PendingDetail]) -> None:
 
 def _of(shown_here: int, there: int) -> str:
     return f"{there:,}" if shown_here == there else f"{shown_here:,} of {there:,}"
-
-
-def _moment(unix: float) -> str:
-    return datetime.fromtimestamp(unix, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00") + "Z"
 
 
 def _node(stream: Stream, sid: StreamID, as_json: bool) -> None:

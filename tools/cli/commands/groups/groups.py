@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from .....index.subjects.match import checked_patterns
 from .....storage.errors import InvalidStreamID
@@ -39,7 +38,7 @@ the number of live entries after that ID. The lag is always exact.""",
 def _groups(args: argparse.Namespace) -> None:
     with stream_of(args) as stream:
         groups = stream.groups()
-    documents = [output.timed(group_json(group), group.last_delivered_id, args.time) for group in groups]
+    documents = [output.timed(group.to_dict(), group.last_delivered_id, args.time) for group in groups]
     output.answer(args.json, {"stream": stream.name, "groups": documents}, *groups_table(groups, args.time))
 
 
@@ -49,11 +48,6 @@ def groups_table(groups: Sequence[GroupInfo], time: bool = False) -> list[str]:
              *([output.time_of(group.last_delivered_id)] if time else []), f"{group.lag:,}") for group in groups]
     return output.table(
         rows, (1, 2, 4 + time), ("group", "consumers", "pending", "last delivered", *["time"] * time, "lag"))
-
-
-def group_json(group: GroupInfo) -> dict[str, Any]:
-    """A group under the names XINFO GROUPS uses."""
-    return {name.replace("_", "-"): value for name, value in group.to_dict().items()}
 
 
 @command(
@@ -121,7 +115,7 @@ def _create_group(args: argparse.Namespace) -> None:
             args.group, args.start, exist_ok=args.exist_ok, create_stream=args.create_stream, subjects=subjects
         )
         info = made.info()
-    output.answer(args.json, group_json(info),
+    output.answer(args.json, info.to_dict(),
                   f"group {output.text(args.group)} delivers what follows {info.last_delivered_id}")
 
 
@@ -155,7 +149,7 @@ def _set_group_id(args: argparse.Namespace) -> None:
         group.set_id(args.id)
         info = group.info()
     line = f"group {output.text(group.name)} delivers what follows {info.last_delivered_id}, lag {info.lag:,}"
-    output.answer(args.json, group_json(info), line)
+    output.answer(args.json, info.to_dict(), line)
 
 
 @command(
@@ -185,19 +179,19 @@ def _resume(args: argparse.Namespace) -> None:
 
 @command(
     "consumers", OF_GROUP,
-    """Prints a line for each consumer: its pending entries, the seconds since it last tried to read
-(idle) and since it last received an entry (inactive; - if never).""",
+    """Prints a line for each consumer: its pending entries, when it last called, as by a read (seen), and
+when it last received an entry (active; - if never). Times are in UTC.""",
     "raxlog consumers events.rax orders billing",
 )
 def _consumers(args: argparse.Namespace) -> None:
     with group_of(args) as group:
         consumers = group.consumers()
-    rows = [(output.text(consumer.name), f"{consumer.pending:,}", output.duration(consumer.idle),
-             output.duration(consumer.inactive)) for consumer in consumers]
+    rows = [(output.text(consumer.name), f"{consumer.pending:,}", output.moment(consumer.seen),
+             output.moment(consumer.active)) for consumer in consumers]
     output.answer(
         args.json,
         {"stream": group.stream, "group": group.name, "consumers": [consumer.to_dict() for consumer in consumers]},
-        *output.table(rows, (1, 2, 3), ("consumer", "pending", "idle (s)", "inactive (s)")),
+        *output.table(rows, (1,), ("consumer", "pending", "seen", "active")),
     )
     if not rows:
         output.note("no consumers")

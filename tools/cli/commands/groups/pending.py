@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from .....stream.group.info import Pending, PendingSummary
+from .....stream.group.info import Autoclaimed, Pending, PendingSummary
 from .....stream.node.entry import Entry
 from .....stream.node.json_form import entry_form
 from .....stream.node.stream_id import StreamID, parse_end, parse_id, parse_start
@@ -19,8 +20,6 @@ from ...arguments import IDS, OF_CONSUMER, OF_GROUP, TIME, WRITING, Add, argumen
 from ...readers import bound, consumer_name, positive, seconds, whole
 from ...status import DONE, NO
 from ...stores import group_of, writing
-
-Claimed = tuple[StreamID, Sequence[Entry | StreamID], list[StreamID]]  # by an autoclaim
 
 _DELIVERY = (argument("--deliveries", type=whole, metavar="N", help="set the delivery count to N"),
              flag("--force", "also entries that are not pending, which become pending"))
@@ -133,8 +132,9 @@ been deleted are removed. With --json prints one document: {"cursor": ID or null
 )
 def _autoclaim(args: argparse.Namespace) -> int:
     with group_of(args, writing) as group:
-        claim: Callable[..., Claimed] = group.autoclaim_ids if args.justid else group.autoclaim
-        cursor, claimed, deleted = claim(args.consumer, args.min_idle, args.start, args.count)
+        claim: Callable[..., Autoclaimed[Any]] = group.autoclaim_ids if args.justid else group.autoclaim
+        done = claim(args.consumer, args.min_idle, args.start, args.count)
+    cursor, claimed, deleted = done.cursor, done.entries, done.deleted
     more = cursor != StreamID.MIN
     gone_too = f", {len(deleted):,} found deleted and removed" if deleted else ""
     then = f"go on with --start {cursor}" if more else "that was the end"

@@ -48,14 +48,14 @@ def _subjects(args: argparse.Namespace) -> int:
     with reading(args) as store:
         found = store.subjects.patterns(args.within)
     root = _Token()
-    for pattern, plain, queued in found:
+    for one in found:
         branch = root
-        for token in subjects.tokens(pattern):
+        for token in subjects.tokens(one.subject):
             branch = branch.below.setdefault(token, _Token())
-        branch.plain, branch.queued = plain, queued
+        branch.plain, branch.queued = one.plain, one.queued
     output.answer(
         args.json,
-        {"subjects": [{"subject": pattern, "plain": plain, "queued": queued} for pattern, plain, queued in found]},
+        {"subjects": [one.to_dict() for one in found]},
         *(line for token, branch in sorted(root.below.items()) for line in _drawn(token, branch, "", "")),
     )
     return DONE if found else NO

@@ -135,8 +135,7 @@ def _subscribed(store: Store, args: argparse.Namespace, names: list[bytes]
 
 def _print(message: ChannelMessage | Message, as_json: bool) -> None:
     if isinstance(message, ChannelMessage):
-        document: dict[str, object] = {"kind": message.kind, "pattern": message.pattern, "channel": message.channel,
-                                    "data": message.data}
+        document = message.to_dict()
         line = f"{output.text(message.channel)}\t{output.text(message.data)}"
     else:
         pairs = cast("list[tuple[bytes, bytes]]", message.pairs)  # the store has no encoding
@@ -178,7 +177,7 @@ first field, $subject. Repeating a binding changes nothing.""",
 def _bind(args: argparse.Namespace) -> None:
     with writing(args, create=True) as store:
         made = store.bind(args.subject, args.stream)
-    output.answer(args.json, made._asdict(), f"{made.subject} is appended to {output.text(made.stream)}")
+    output.answer(args.json, made.to_dict(), f"{made.subject} is appended to {output.text(made.stream)}")
 
 
 @command(
@@ -212,5 +211,5 @@ def _bindings(args: argparse.Namespace) -> None:
     with reading(args) as store:
         found = store.bindings(args.stream)
     rows = [(one.subject, output.text(one.stream)) for one in found]
-    output.answer(args.json, {"bindings": [one._asdict() for one in found]},
+    output.answer(args.json, {"bindings": [one.to_dict() for one in found]},
                   *output.table(rows, head=("subject", "stream")))
