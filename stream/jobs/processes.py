@@ -2,6 +2,8 @@
 
 The process itself runs no handler: it waits for its children, and ends them by SIGTERM, each with its own drain.
 A child that dies within EARLY of its beginning is begun again after a delay that grows, up to five seconds.
+A handler that keeps the interpreter (a regular expression, a call of C) keeps it from the child's beat, too: where a
+child that runs has given no sign for a while, its leases are renewed from here.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ OUTCOMES = ("done", "failed", "snoozed", "dead", "lost")  # those of Worker.coun
 _DELAY = Backoff(first=0.1, factor=2, cap=5, jitter=0)
 EARLY = 0.2  # seconds: it has hardly begun, and the next one may end as soon
 _LOOK = 0.05  # seconds
+_SILENCE = 0.5  # seconds; a child gives a sign every 0.2
 
 
 class Children:
@@ -49,8 +52,13 @@ class Children:
         """What the children have counted, those that have died too."""
         return Counter({what: sum(place.counted[n] for place in self.places) for n, what in enumerate(OUTCOMES)})
 
-    def run(self, name: bytes, stop: Stop, burst: bool, until: Callable[[], bool]) -> None:
-        """As Worker.run(). NoGroup where the group has been destroyed."""
+    def run(self, name: bytes, stop: Stop, burst: bool, until: Callable[[], bool], renew: Callable[[bytes], object],
+            lease: float, timeout: float) -> None:
+        """As Worker.run(). NoGroup where the group has been destroyed.
+
+        ``renew`` is called with the name of each child that is held up, until it has been for ``timeout`` seconds.
+        """
+        quiet = max(lease / 4, _SILENCE)
         self._refuse_held_clock()
         for place in self.places:
             place.is_done = False
@@ -64,6 +72,8 @@ class Children:
                     place.is_done = place.is_done or (burst and status == 0)
                     if not place.pid and now >= place.due and not place.is_done:
                         self._begin(place, now, name, stop, burst)
+                    elif place.pid and place.is_held_up(now, quiet, timeout):
+                        renew(_child_name(name, place.number, place.pid))
                 if all(place.is_done for place in self.places):
                     break
                 clocks.sleep(_LOOK)
@@ -89,12 +99,13 @@ class Children:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if stop.is_set():  # a signal has come before that line
                 os._exit(0)
-            worker = self._make(b"%b-p%d-%d" % (name, place.number, os.getpid()), is_child=True)
+            worker = self._make(_child_name(name, place.number, os.getpid()), is_child=True)
             before = list(place.counted)
 
             def is_orphan() -> bool:
                 for n, what in enumerate(OUTCOMES):
                     place.counted[n] = before[n] + getattr(worker.counts, what)
+                place.counted[-1] += 1  # a sign of life
                 return os.getppid() != parent
 
             try:
@@ -120,8 +131,9 @@ class _Place:
     def __init__(self, number: int) -> None:
         self.number = number
         self.pid = 0
-        self.counted = memoryview(mmap(-1, 8 * len(OUTCOMES))).cast("Q")  # shared with the children
-        self.begun = self.due = 0.0
+        self.counted = memoryview(mmap(-1, 8 * len(OUTCOMES) + 8)).cast("Q")  # shared with the children
+        self.begun = self.due = self.renewed = 0.0
+        self.sign = 0, 0.0  # the last of the child's, and when it was seen first
         self.is_done = False  # ended by itself, in a burst
         self.early = 0  # deaths as early, one after the other
 
@@ -135,3 +147,25 @@ class _Place:
         self.early = self.early + 1 if now - self.begun < EARLY else 0
         self.due = now + (_DELAY(self.early) if self.early else 0)
         return status
+
+    def is_held_up(self, now: float, quiet: float, timeout: float) -> bool:
+        """Whether the child runs and gives no sign; once in ``quiet`` seconds."""
+        if self.counted[-1] != self.sign[0] or self.begun > self.sign[1]:
+            self.sign = self.counted[-1], now
+        if not quiet < now - self.sign[1] < timeout or now - self.renewed < quiet or _is_stopped(self.pid):
+            return False
+        self.renewed = now
+        return True
+
+
+def _child_name(name: bytes, number: int, pid: int) -> bytes:
+    return b"%b-p%d-%d" % (name, number, pid)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process is stopped or dead, or cannot be looked at."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in b"TtZX"
+    except OSError:
+        return True

@@ -194,7 +194,8 @@ class Worker:
         self._burst = burst
         if self._children is not None:
             with on_signals(self.stop, signals):
-                self._children.run(self.name, self._stop, burst, until)
+                self._children.run(self.name, self._stop, burst, until, self._renew_of, self._lease,
+                                   self._timeout or _NEVER)
         else:
             with self._beating(signals):
                 self._serve_all(until)
@@ -527,6 +528,15 @@ class Worker:
         elif held:
             lane.renewed = now
             self._commit(lambda: lane.lost.update(self._group.renew(lane.name, *held)))
+
+    def _renew_of(self, child: bytes) -> None:
+        """Renew what a child's lanes hold."""
+        def renew() -> None:
+            for lane in _lane_names(child, len(self._lanes)):
+                if held := self._group.pending_entries(consumer=lane):
+                    self._group.renew(lane, (one.id for one in held))
+
+        self._commit(renew)
 
     def _replace(self, lane: _Lane) -> None:
         """Go on with another thread: that of this lane is in a call that no exception reaches."""

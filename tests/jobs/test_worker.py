@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import random
 import signal
@@ -544,7 +545,7 @@ def test_a_worker_is_one_class_and_counts_alike_with_threads_and_with_processes(
 
     worker = group.worker(handle, processes=2, lease=0.2, name="w")
     assert type(worker) is raxlog.Worker
-    assert (worker.name, worker.pids, worker.counts) == (b"w", [], {})
+    assert (worker.name, worker.pids, worker.counts) == (b"w", [], raxlog.Counts())
     assert group.worker(handle).pids == []
     for n in range(20):
         store.stream("jobs").append({"n": n})
@@ -556,6 +557,31 @@ def test_a_worker_is_one_class_and_counts_alike_with_threads_and_with_processes(
     with pytest.raises(raxlog.InvalidArgument, match="processes"):
         worker.drain()
     group.worker(handle, processes=2).run(until=lambda: True)  # returns
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_entry_whose_handler_keeps_the_interpreter_of_a_process_is_not_taken_over_until_the_process_is_stopped(
+    store: raxlog.Store, group: raxlog.Group, threads: int
+) -> None:
+    lease = 2.0
+
+    def handle(entry: raxlog.Entry) -> None:
+        ctypes.PyDLL(None).usleep(int(3 * lease * 1e6))  # which PyDLL calls without releasing the interpreter
+
+    with running(group.worker(handle, processes=1, threads=threads, lease=lease)) as worker:
+        store.stream("jobs").append({"n": 1})
+        until(lambda: group.pending().total == 1)
+        assert group.read("other", claim_idle=lease, timeout=2.8 * lease) == []
+        until(lambda: worker.counts.done == 1)
+        assert is_empty(group)
+        store.stream("jobs").append({"n": 2})
+        until(lambda: group.pending().total == 1)
+        (pid,) = worker.pids
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert [number(entry) for entry in group.read("other", claim_idle=lease, timeout=3 * lease)] == [2]
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("status", [1, 3, 255])
