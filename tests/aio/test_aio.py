@@ -71,6 +71,7 @@ ELSEWHERE = {  # of the plain names, those that are not here, and why
     raxlog.Store: {"open", "close", "transaction", "pipeline",  # open(), aclose(), transact()
                    "subjects", "channels", "remote", "watch", "last_end"},  # store.plain, run(); so to_arrow, nodes
     raxlog.Stream: {"to_arrow", "nodes"},
+    raxlog.Worker: {"pids"},  # it runs in tasks, without processes
 }
 PAIRS = ((raxlog.Stream, AsyncStream), (raxlog.Group, AsyncGroup), (raxlog.Store, AsyncStore),
          (raxlog.DeadLetters, AsyncDeadLetters), (raxlog.Deferred, AsyncDeferred), (raxlog.Worker, AsyncWorker),
