@@ -190,7 +190,8 @@ def test_two_reads_half_a_second_apart_are_seen_as_such_at_once(path: Path) -> N
                     before = time.time()
                     await read()
                     after = time.time()
-                    seen.append(max(one.seen for one in store.plain.stream("q").full_info().groups[0].consumers))
+                    consumers = store.plain.stream("q").full_info().groups[0].consumers
+                    seen.append(max(one.seen.timestamp() for one in consumers))
                     assert before - 0.002 <= seen[-1] <= after
                     assert min(time.time() - one.seen.timestamp() for one in plain.consumers()) < 0.3
                     await asyncio.sleep(0.5)

@@ -73,7 +73,7 @@ assert done.deleted == [sid for sid in gone if {min_idle} or sid < ids[{count} -
 expected = [] if {min_idle} else [sid for sid in ids[:{count}] if sid not in gone]
 assert done.entries == expected, (len(done.entries), len(expected))
 assert done.cursor == (raxlog.StreamID(0, 0) if {count} == 2500 else ids[{count}])
-assert group.pending().total == 2500 - len(missing)
+assert group.pending().total == 2500 - len(done.deleted)
 """, tmp_path)
     assert calls["store_files.StoreFiles.acquire"] == commits
 

@@ -235,7 +235,7 @@ def test_a_result_that_cannot_be_kept_or_not_be_read_back_is_an_error_that_says_
 ) -> None:
     ids = store.stream("jobs").extend([{"n": n} for n in range(3)])
     made = run(lambda entry: RETURNED[what]() if is_first(entry) else "kept", result_ttl=60)
-    assert made == {"done": 3}
+    assert made == raxlog.Counts(done=3)
     results = [group.wait_result(sid, SOON) for sid in ids]
     assert results[1:] == [raxlog.Result("kept")] * 2
     assert (results[0].status, results[0].value) == ("error", None)

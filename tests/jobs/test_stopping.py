@@ -53,7 +53,9 @@ PROGRAMS = {
     "read of a group": "on_signal(task.cancel)\nprint('ready', flush=True)\nawait group.read('c', timeout=None)",
     "subscription": """
         on_signal(task.cancel)
-        async for message in await store.subscribe("a.>"):
+        subscription = await store.subscribe("a.>")
+        print('ready', flush=True)
+        async for message in subscription:
             pass""",
     "worker, stopped": "w = group.worker(print)\non_signal(w.stop)\nprint('ready', flush=True)\nawait w.run()",
     "worker, cancelled": "on_signal(task.cancel)\nprint('ready', flush=True)\nawait group.worker(print).run()",
@@ -119,7 +121,7 @@ def test_a_program_whose_handler_of_signals_sets_or_cancels_something_ends(
     shop: Path, what: str, number: signal.Signals
 ) -> None:
     code = AIO + textwrap.indent(textwrap.dedent(PROGRAMS[what]), "    ") + "\nasyncio.run(main())\n"
-    assert ended_in([sys.executable, "-c", code], shop, number, idle=2.5) < soon()
+    assert ended_in([sys.executable, "-c", code], shop, number, "ready", 2.5) < soon()
 
 
 @both

@@ -180,7 +180,7 @@ def test_what_was_given_back_is_told_as_nobodys(store: raxlog.Store) -> None:
     assert [(row.id, row.consumer, row.delivered is None) for row in group.pending_entries] == [
         (ids[0], b"a", False), (ids[1], None, True), (ids[2], b"a", False),
     ]  # fmt: skip
-    assert [row.id for row in group.consumers[0].pending] == [ids[0], ids[2]]
+    assert [row.id for row in group.consumers[0].pending_entries] == [ids[0], ids[2]]
 
 
 def test_it_is_told_as_text_with_an_encoding_and_sees_an_open_transaction(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_it_is_told_as_text_with_an_encoding_and_sees_an_open_transaction(tmp_pa
             full = tx.stream("orders").full_info()
             assert full.entries[0].fields["item"] == "book"
             assert (full.groups[0].name, full.groups[0].consumers[0].name) == ("eu", "w")
-            assert full.groups[0].pending[0].consumer == "w"
+            assert full.groups[0].pending_entries[0].consumer == "w"
             assert full.groups[0].subjects == ["orders.eu", "orders.uk.>"]
 
 
@@ -212,7 +212,7 @@ def test_pending_rows_that_are_gone_are_damage_and_no_shorter_answer(store: raxl
         group.pel(txn).remove(first)
 
     store._source.submit(lose_a_bucket)
-    assert len(orders.full_info(count=5).groups[0].pending) == 5
+    assert len(orders.full_info(count=5).groups[0].pending_entries) == 5
     with pytest.raises(raxlog.CorruptionError, match="fewer pending entries than the 300"):
         orders.full_info(count=0)
 

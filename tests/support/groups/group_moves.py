@@ -195,7 +195,7 @@ class GroupMoves(RuleBasedStateMachine):
     def configure(self, name: bytes, window: int, cap: int) -> None:
         self.both(
             lambda: self.world.configure(name, window, cap),
-            lambda: self.stream(name).configure(idempotence_window=window, idempotence_cap=cap),
+            lambda: self.stream(name).configure(idempotence_window=window, idempotence_cap=cap).to_dict(),
         )
 
     @rule(**MOVES["trim"])
