@@ -33,6 +33,7 @@ from xxhash import xxh3_64_hexdigest
 from ...storage.errors import CorruptionError, NotAStore, RaxlogError, StoreError, UnsupportedFormat
 from ...storage.figures import Figures
 from ...storage.files.directory import MANIFEST
+from ...stream.node.arguments import Name, stored_bytes
 from ...stream.node.json_form import json_form
 from ...stream.node.stream_id import StreamID, parse_id
 from .location import LocalFolder, Location, location_of
@@ -129,9 +130,10 @@ class Manifest(Figures):
     streams: tuple[StreamSummary, ...] = field(default_factory=tuple)  # these three are in every manifest
     shards: tuple[ShardFile, ...] = field(default_factory=tuple)
 
-    def stream(self, name: bytes) -> StreamSummary | None:
-        """The stream of that name; None if there is none."""
-        return next((stream for stream in self.streams if stream.name == name), None)
+    def stream(self, name: Name) -> StreamSummary | None:
+        """The stream of that name; None if there is none. Names are bytes in a manifest, whatever the store shows."""
+        raw = stored_bytes(name, "stream name")
+        return next((stream for stream in self.streams if stream.name == raw), None)
 
     def sums(self, name: str) -> FileSums:
         """Size and checksums of a file. CorruptionError if the manifest does not list it."""

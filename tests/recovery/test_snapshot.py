@@ -61,6 +61,7 @@ def test_the_manifest_tells_what_is_in_the_copy(store: raxlog.Store, tmp_path: P
             (os.fsencode(g.name), g.last_delivered_id, g.pending, g.consumers, g.lag)
             for g in sorted(stream.groups(), key=lambda group: group.last_delivered_id)
         ]
+    assert made.stream("orders") == made.stream(b"orders")
     assert made.stream(b"orders").points  # type: ignore[union-attr]
 
 
