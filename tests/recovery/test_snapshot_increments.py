@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,7 @@ def test_a_missing_link_is_named(chain: list[Path], tmp_path: Path) -> None:
 def test_a_chain_that_leads_in_a_circle_is_refused(chain: list[Path], tmp_path: Path) -> None:
     made = manifest.read(chain[2])
     other = manifest.read(chain[1])
-    manifest.write(chain[1], type(other)(**(vars(other) | {"parent": made.id, "parent_name": "wednesday"})))
+    manifest.write(chain[1], replace(other, parent=made.id, parent_name="wednesday"))
     with pytest.raises(raxlog.StoreError, match="is not in"):
         raxlog.restore(chain[2], tmp_path / "r")
 
@@ -164,7 +165,7 @@ def test_restore_overwrites_nothing_and_leaves_nothing(chain: list[Path], tmp_pa
 
 def test_a_chain_of_a_newer_format_is_refused(chain: list[Path], tmp_path: Path) -> None:
     made = manifest.read(chain[0])
-    manifest.write(chain[0], type(made)(**(vars(made) | {"store_format": 9})))
+    manifest.write(chain[0], replace(made, store_format=9))
     with pytest.raises(raxlog.UnsupportedFormat, match="format 9"):
         raxlog.restore(chain[0], tmp_path / "r")
     assert not (tmp_path / "r").exists()
