@@ -97,7 +97,7 @@ def test_where_there_is_nothing_to_give_back_the_file_stays_and_never_becomes_la
             if done.bytes_after == size:
                 assert steps == []
             again = store.compact()
-            assert again == (done.generation, done.bytes_after, done.bytes_after, again.seconds, ())
+            assert again == raxlog.Compaction(done.generation, done.bytes_after, done.bytes_after, again.seconds, ())
             store.stream("s").extend({"n": n, "x": bytes(300)} for n in range(10 ** n))
     assert generations(path) == [f"{done.generation:06d}"]
     assert raxlog.check(path).ok
