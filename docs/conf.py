@@ -28,8 +28,8 @@ include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md
 exclude_patterns = ["build", "dist", "tests", "spark-warehouse", "*.egg-info", "**/__pycache__", ".*"]
 highlight_language = "none"
 nitpicky = True
-nitpick_ignore_regex = [
-    ("py:.*", r"(raxlog\.)?(storage|stream|index|recovery|testing|tools|store|pipeline|transaction)\..*"),  # of types
+nitpick_ignore_regex = [  # of types
+    ("py:.*", r"(raxlog\.)?(storage|stream|index|recovery|testing|tools|store|pipeline|transaction|typed)\..*"),
     ("py:.*", r"(collections|os|datetime|pathlib|typing|threading|pa|pyarrow|asyncio|types|enum|redis|taskiq)\..*"),
     ("py:.*", r"([A-Za-z]\w*|raxlog\.\w+Error)"),  # a type of the standard library, or an alias
 ]
