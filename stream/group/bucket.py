@@ -215,26 +215,26 @@ class Bucket:
 
     def part(self, key: bytes, low: int, high: int) -> Bucket:
         """The entries from position ``low`` up to ``high``, as a bucket under that key."""
-        return Bucket(key, self.ids[16 * low : 16 * high], *(
+        return Bucket(key, self.ids[16 * low : 16 * high], *[
             values if isinstance(values, int) else column(values[low:high])
             for values in (self.consumers, self.times, self.counts, self.numbers)
-        ))
+        ])
 
     def without_span(self, low: int, high: int) -> Bucket | None:
         """Without the entries from position ``low`` up to ``high``; None if nothing is left."""
         if high - low == len(self):
             return None
-        return Bucket(self.key, self.ids[: 16 * low] + self.ids[16 * high :], *(
+        return Bucket(self.key, self.ids[: 16 * low] + self.ids[16 * high :], *[
             values if isinstance(values, int) else column(values[:low] + values[high:])
             for values in (self.consumers, self.times, self.counts, self.numbers)
-        ))
+        ])
 
     def without(self, positions: set[int]) -> Bucket | None:
         """Without the entries at these positions; None if nothing is left."""
         kept = [at for at in range(len(self)) if at not in positions]
         if not kept:
             return None
-        return Bucket(self.key, b"".join([self.ids[16 * at : 16 * at + 16] for at in kept]), *(
+        return Bucket(self.key, b"".join([self.ids[16 * at : 16 * at + 16] for at in kept]), *[
             values if isinstance(values, int) else column([values[at] for at in kept])
             for values in (self.consumers, self.times, self.counts, self.numbers)
-        ))
+        ])
