@@ -21,12 +21,13 @@ from ...storage import clocks
 from ...storage.errors import InvalidArgument, NoGroup
 from ...storage.notices import report
 from .outcome import Backoff
+from .worker import Counts
 
 if TYPE_CHECKING:
     from ...storage.wake.stop import Stop
     from .worker import Worker
 
-OUTCOMES = ("done", "failed", "snoozed", "dead", "lost")  # those of Worker.counts
+OUTCOMES = tuple(Counts.__dataclass_fields__)
 _DELAY = Backoff(first=0.1, factor=2, cap=5, jitter=0)
 EARLY = 0.2  # seconds: it has hardly begun, and the next one may end as soon
 _LOOK = 0.05  # seconds

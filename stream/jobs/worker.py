@@ -158,7 +158,7 @@ class Worker:
     def counts(self) -> Counts:
         """The number of entries by outcome.
 
-        Those of child processes are up to 0.2 s late; a child that is killed may not have told its last ones.
+        Those of child processes are up to 0.2 s late; the last ones of a child that is killed may be missing.
         """
         return Counts(**self._counted())
 

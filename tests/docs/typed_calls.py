@@ -1,4 +1,4 @@
-"""Calls of raxlog with the types that mypy and pyright give them: checked by test_types.py, run by nobody.
+"""Calls of raxlog with the types that mypy and pyright give them: which test_types.py checks and nothing runs.
 
 What must be refused has a ``type: ignore``, and mypy --strict says so where it is not.
 """
