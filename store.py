@@ -12,6 +12,7 @@ from weakref import WeakMethod
 from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
 from .index.pubsub.pubsub import Binding, PubSub, Reached
 from .pipeline import Pipeline
+from .storage.engine import registry
 from .storage.engine.open_options import (
     BUFFER_WINDOW,
     BYTES,
@@ -22,13 +23,12 @@ from .storage.engine.open_options import (
     Encoding,
     OpenOptions,
 )
+from .storage.engine.registry import Share
 from .storage.errors import InvalidArgument, TransactionError
-from .storage.files import directory
-from .storage.files.lmdb_errors import translated
+from .storage.folder import directory
 from .storage.fork_hooks import look
-from .storage.lifecycle import registry
-from .storage.lifecycle.registry import Share
 from .storage.notices import report
+from .storage.tree.lmdb_errors import translated
 from .storage.wake.stop import StopFlag
 from .stream.entries.header import NodeLimits
 from .stream.entries.session import Direct
@@ -591,7 +591,7 @@ class Store:
         changed. A kill or a power cut at any moment leaves the store either as it was or compacted.
         """
         with translated(self.path):
-            from .storage.lifecycle import compaction  # noqa: PLC0415
+            from .storage.engine import compaction  # noqa: PLC0415
 
         self._source.require_open()
         if self._source.buffer is not None:

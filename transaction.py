@@ -28,8 +28,8 @@ from weakref import ref
 from .index.pubsub.pubsub import Binding, PubSub, Reached
 from .storage.commit.write_transaction import WriteTransaction
 from .storage.errors import NotOwner, TransactionError
-from .storage.files.lmdb_errors import is_failure, translate_error
 from .storage.fork_hooks import look
+from .storage.tree.lmdb_errors import is_failure, translate_error
 from .stream.entries.session import Direct, Source
 from .stream.entries.sweep import sweep
 from .stream.group.group import Group

@@ -24,7 +24,7 @@ from types import ModuleType
 
 KERNELS = (
     "raxlog.storage.format.records",
-    "raxlog.storage.files.changed_pages",
+    "raxlog.storage.tree.changed_pages",
     "raxlog.storage.trees.rax",
     "raxlog.storage.trees.ordinals",
     "raxlog.storage.commit.write_transaction",

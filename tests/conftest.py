@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import raxlog
 from hypothesis import HealthCheck, settings
-from raxlog.storage.files import log_file
+from raxlog.storage.folder import log_file
 from redis_server import redis_server
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.

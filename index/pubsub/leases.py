@@ -24,8 +24,8 @@ from io import FileIO
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import CorruptionError, LockTimeout, ReadOnlyStore, StoreFull
-from ...storage.files import ofd_lock
-from ...storage.files.lmdb_errors import translated
+from ...storage.locks import ofd_lock
+from ...storage.tree.lmdb_errors import translated
 from ...stream.entries.session import Direct, ask
 from ..subjects import sublist
 from ..subjects.subscription import Subscription

@@ -49,13 +49,14 @@ from lmdb.verify import VerifyError, verify
 from ...index.pubsub import check as pubsub_check
 from ...index.subjects import check as subjects_check
 from ...storage import clocks
+from ...storage.engine import registry
 from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, NotAStore, RaxlogError, ReadOnlyStore, StoreError, UnsupportedFormat
-from ...storage.files import directory, generation, lmdb_errors, log_file, meta_pages
-from ...storage.files.lmdb_file import Meta, PageFile
-from ...storage.lifecycle import registry
+from ...storage.folder import directory, generation, log_file
 from ...storage.log.log import Log, unseal
 from ...storage.log.overlay import View
+from ...storage.tree import lmdb_errors, meta_pages
+from ...storage.tree.lmdb_file import Meta, PageFile
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.write_buffer import WriteBuffer
 from ..subprocess_task import Progress, SubprocessTask

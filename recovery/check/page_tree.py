@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 from ...storage.errors import RaxlogError
-from ...storage.files import lmdb_file
-from ...storage.files.lmdb_file import Node, PageFault, PageFile
+from ...storage.tree import lmdb_file
+from ...storage.tree.lmdb_file import Node, PageFault, PageFile
 
 # What reading a malformed record may raise.
 FAILURES = (RaxlogError, PageFault, ValueError, TypeError, IndexError, KeyError, AttributeError)

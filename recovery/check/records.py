@@ -13,10 +13,10 @@ from typing import Any
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from ...storage.errors import UnsupportedFormat
-from ...storage.files import lmdb_file
-from ...storage.files.lmdb_file import PageFault, PageFile
 from ...storage.format import keys, records
 from ...storage.format.keys import FORMAT
+from ...storage.tree import lmdb_file
+from ...storage.tree.lmdb_file import PageFault, PageFile
 from ...stream.entries.header import shown
 from .page_tree import FAILURES, PageTree
 from .report import Findings

@@ -25,10 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ...storage.files import lmdb_file, meta_pages
-from ...storage.files.lmdb_file import Node, PageFault, PageFile
 from ...storage.format import keys as layout
 from ...storage.format import records
+from ...storage.tree import lmdb_file, meta_pages
+from ...storage.tree.lmdb_file import Node, PageFault, PageFile
 from ...storage.trees.rax import family_rows
 from ..check.page_tree import FAILURES, PageTree, RawRecords
 from ..check.records import is_sealed, well_formed

@@ -22,11 +22,12 @@ import lmdb
 from ...storage import clocks
 from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, NotAStore, StoreError, UnsupportedFormat
-from ...storage.files import directory, lmdb_errors, log_file, map_lock
-from ...storage.files.lmdb_errors import translated
-from ...storage.files.lmdb_file import PageFile
+from ...storage.folder import directory, log_file
 from ...storage.format import keys, records
 from ...storage.log.log import Log, unseal
+from ...storage.tree import lmdb_errors, map_lock
+from ...storage.tree.lmdb_errors import translated
+from ...storage.tree.lmdb_file import PageFile
 from ...storage.trees.rax import family_rows
 from ...stream.entries.header import NodeLimits, shown
 from .. import subprocess_task

@@ -24,12 +24,13 @@ from typing import Any
 import lmdb
 
 from ...storage import clocks
+from ...storage.engine.compaction import copy_pages, size_of
 from ...storage.engine.environment import Environment
 from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, StoreError, StoreFull
-from ...storage.files import directory, lmdb_errors, log_file
+from ...storage.folder import directory, log_file
 from ...storage.format import keys, records
-from ...storage.lifecycle.compaction import copy_pages, size_of
+from ...storage.tree import lmdb_errors
 from ...storage.trees.rax import Rax, RaxTransaction, ReadTransaction
 from ...stream.entries import header as headers
 from ...stream.entries.count import Counter

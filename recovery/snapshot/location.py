@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from ...storage import clocks
 from ...storage.errors import InvalidArgument, NotAStore, NotInstalled, StoreError
-from ...storage.files import directory
+from ...storage.folder import directory
 
 RETRY_SECONDS = 10.0  # after which no retry begins
 MOST_WAIT = 30.0  # seconds of a server's Retry-After that are waited for

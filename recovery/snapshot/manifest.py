@@ -32,7 +32,7 @@ from xxhash import xxh3_64_hexdigest
 
 from ...storage.errors import CorruptionError, NotAStore, RaxlogError, StoreError, UnsupportedFormat
 from ...storage.figures import Figures
-from ...storage.files.directory import MANIFEST
+from ...storage.folder.directory import MANIFEST
 from ...stream.node.arguments import Name, stored_bytes
 from ...stream.node.json_form import json_form
 from ...stream.node.stream_id import StreamID, parse_id

@@ -22,9 +22,10 @@ import lmdb
 
 from ...storage.errors import CorruptionError, RaxlogError, StoreError
 from ...storage.figures import Figures
-from ...storage.files import directory, lmdb_errors, log_file
-from ...storage.files.lmdb_errors import translated
+from ...storage.folder import directory, log_file
 from ...storage.format import keys, records
+from ...storage.tree import lmdb_errors
+from ...storage.tree.lmdb_errors import translated
 from ..subprocess_task import Progress
 from . import manifest
 from .digest import DIGEST, read_digest

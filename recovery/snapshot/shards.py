@@ -25,7 +25,7 @@ from typing import NamedTuple
 import msgpack
 
 from ...storage.errors import CorruptionError, NotAStore, StoreError
-from ...storage.files import directory
+from ...storage.folder import directory
 from ...storage.format import keys, records, zstd
 from ...storage.trees.rax import Rax, RaxTransaction
 from ...stream.entries import header as headers

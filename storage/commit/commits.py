@@ -58,8 +58,9 @@ import lmdb
 from .. import clocks
 from .. import crash_point as crash_points
 from ..errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
-from ..files import generation, lmdb_errors
+from ..folder import generation
 from ..fork_hooks import HERE, USUAL
+from ..tree import lmdb_errors
 from ..wake.stop import wake as wake_sleeper
 from . import interrupts
 from .write_transaction import WriteTransaction  # cimport
@@ -67,7 +68,7 @@ from .write_transaction import WriteTransaction  # cimport
 if TYPE_CHECKING:
     from ..engine.environment import Environment
     from ..engine.store_map import StoreMap
-    from ..files.store_files import StoreFiles
+    from ..folder.store_files import StoreFiles
 
 SOURCE_HASH = ""
 

@@ -1,1 +1,1 @@
-"""One LMDB environment per store and process: opened, mapped, grown, closed."""
+"""One open store per process: opened, mapped, grown, compacted, closed."""

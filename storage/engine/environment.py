@@ -27,13 +27,15 @@ import lmdb
 from .. import clocks, fork_hooks
 from ..commit.commits import Commits
 from ..errors import StoreClosed, StoreError, TransactionError
-from ..files import directory, generation, lmdb_errors, ofd_lock
-from ..files.presence import End, ReaderPresence, find_left_behind, find_other_user, judge
-from ..files.store_files import StoreFiles
+from ..folder import directory, generation
+from ..folder.store_files import StoreFiles
 from ..fork_hooks import FORK_PATIENCE, acquire_in_time, acquire_now, at_fork, look, release_all, unseen
 from ..format import records
 from ..format.keys import STORE_KEY
+from ..locks import ofd_lock
+from ..locks.presence import End, ReaderPresence, find_left_behind, find_other_user, judge
 from ..notices import report
+from ..tree import lmdb_errors
 from .open_options import OpenOptions
 from .reader_gate import GatedRead, ReaderGate
 from .store_map import StoreMap

@@ -27,8 +27,8 @@ from weakref import ref
 import lmdb
 
 from .. import clocks
-from ..files import lmdb_errors
 from ..fork_hooks import HERE, USUAL
+from ..tree import lmdb_errors
 
 if TYPE_CHECKING:
     from .environment import Environment

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..figures import Figures
-from ..files import lmdb_errors
+from ..tree import lmdb_errors
 from .environment import Environment
 
 

@@ -24,12 +24,15 @@ from typing import cast
 
 import lmdb
 
+from .. import disk
 from ..errors import RaxlogError, ReadOnlyStore, StoreError
-from ..files import directory, disk, generation, lmdb_errors, log_file, map_lock, meta_pages, presence
-from ..files.lmdb_file import RESERVE
-from ..files.reader_slots import ReaderSlots
-from ..files.store_files import StoreFiles
+from ..folder import directory, generation, log_file
+from ..folder.store_files import StoreFiles
+from ..locks import presence
 from ..log.log import Log
+from ..tree import lmdb_errors, map_lock, meta_pages
+from ..tree.lmdb_file import RESERVE
+from ..tree.reader_slots import ReaderSlots
 from .open_options import OpenOptions
 from .reader_gate import ReaderGate
 

@@ -22,9 +22,11 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
+from .. import disk
 from ..errors import LockTimeout
-from ..files import disk, log_file, ofd_lock
-from ..files.log_file import HEADER
+from ..folder import log_file
+from ..folder.log_file import HEADER
+from ..locks import ofd_lock
 
 Changes = list[tuple[bytes, bytes | None]]
 

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lmdb
-from raxlog.storage import fork_hooks
+from raxlog.storage import disk, fork_hooks
 from raxlog.storage.errors import (
     CorruptionError,
     LockTimeout,
@@ -48,13 +48,15 @@ from raxlog.storage.errors import (
     ReadOnlyStore,
     StoreError,
 )
-from raxlog.storage.files import changed_pages, directory, disk, log_file, map_lock, ofd_lock
-from raxlog.storage.files.lmdb_file import RESERVE, PageFile
-from raxlog.storage.files.log_file import HEADER
-from raxlog.storage.files.writer_lock import WriterLock
+from raxlog.storage.folder import directory, log_file
+from raxlog.storage.folder.log_file import HEADER
 from raxlog.storage.format import records
 from raxlog.storage.format.keys import STORE_KEY
+from raxlog.storage.locks import ofd_lock
+from raxlog.storage.locks.writer_lock import WriterLock
 from raxlog.storage.notices import note, noted
+from raxlog.storage.tree import changed_pages, map_lock
+from raxlog.storage.tree.lmdb_file import RESERVE, PageFile
 from raxlog.storage.wake.stop import wake
 from xxhash import xxh3_64_intdigest
 

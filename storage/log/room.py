@@ -14,9 +14,11 @@ from __future__ import annotations
 import resource
 from typing import TYPE_CHECKING, Any
 
+from raxlog.storage import disk
 from raxlog.storage.errors import CorruptionError
-from raxlog.storage.files import directory, disk, lmdb_errors, lmdb_file
-from raxlog.storage.files.lmdb_file import RESERVE
+from raxlog.storage.folder import directory
+from raxlog.storage.tree import lmdb_errors, lmdb_file
+from raxlog.storage.tree.lmdb_file import RESERVE
 
 from .overlay import Overlay, run_of  # cimport
 

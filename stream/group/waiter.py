@@ -42,8 +42,8 @@ from weakref import WeakValueDictionary
 from ...storage import clocks
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import RaxlogError, StoreClosed, TransactionError
-from ...storage.files import directory
-from ...storage.files.lmdb_errors import translated
+from ...storage.folder import directory
+from ...storage.tree.lmdb_errors import translated
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import Bell, StopFlag, is_stopped, sleep, wake
 from ...storage.wake.watcher import SAFETY_PERIOD, Watcher

@@ -43,7 +43,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from raxlog import NoGroup, StreamID, TransactionError
-from raxlog.storage.files import log_file
+from raxlog.storage.folder import log_file
 from raxlog.stream import stream as stream_module
 from raxlog.stream.entries.header import number_of
 from raxlog.stream.group import deliver as group_read_module

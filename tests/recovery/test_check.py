@@ -18,8 +18,8 @@ from children import Child
 from cli_runs import Run
 from not_stores import as_store, bad_stores, everything_in
 from raxlog.recovery.check.page_tree import PageTree
-from raxlog.storage.files.lmdb_file import PageFile
 from raxlog.storage.format import keys as layout
+from raxlog.storage.tree.lmdb_file import PageFile
 
 pytest_plugins = ["cli_fixtures"]
 

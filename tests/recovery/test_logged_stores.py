@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import raxlog
 import second_reader
-from raxlog.storage.files import log_file
+from raxlog.storage.folder import log_file
 from raxlog.stream.columns.arrow import projection
 from raxlog.tools.spark import scan
 from raxlog.tools.spark.location import find

@@ -31,8 +31,8 @@ from raxlog.recovery.check.check import perform as perform_check
 from raxlog.recovery.check.page_tree import PageTree
 from raxlog.recovery.salvage.report import SalvageReport
 from raxlog.recovery.salvage.salvage import rescue
-from raxlog.storage.files.lmdb_file import PageFile
 from raxlog.storage.format import keys, records
+from raxlog.storage.tree.lmdb_file import PageFile
 from raxlog.stream.node import decode as node
 
 pytest_plugins = ["cli_fixtures"]

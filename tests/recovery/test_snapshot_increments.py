@@ -15,7 +15,7 @@ import pytest
 import raxlog
 from children import Child
 from raxlog.recovery.snapshot import manifest, restore
-from raxlog.storage.files import directory
+from raxlog.storage.folder import directory
 from snapshot_cases import STORE, change, fill, left_beside, live_records, records, small_disk
 
 __all__ = ["small_disk"]

@@ -19,7 +19,7 @@ import pytest
 import raxlog
 from raxlog.recovery.snapshot.manifest import Manifest
 from raxlog.recovery.snapshot.shards import ShardSet
-from raxlog.storage.files import directory
+from raxlog.storage.folder import directory
 from raxlog.stream.columns.arrow import projection
 from raxlog.tools.spark import scan
 from raxlog.tools.spark.location import find

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from ...storage import fork_hooks
 from ...storage.engine.open_options import BYTES
 from ...storage.errors import NotInstalled
-from ...storage.files.lmdb_errors import translated
 from ...storage.notices import noted
 from ...storage.threads import start
+from ...storage.tree.lmdb_errors import translated
 from ...store import Store, parts
 from .server import Options, Server
 

@@ -20,9 +20,10 @@ from ...recovery.snapshot import manifest
 from ...recovery.snapshot.location import LocalFolder, local_path, location_of
 from ...recovery.snapshot.manifest import Manifest
 from ...recovery.snapshot.shards import ShardSet
+from ...storage.engine import registry
 from ...storage.errors import CorruptionError, InvalidArgument, NotAStore
-from ...storage.files import directory
-from ...storage.lifecycle import registry
+from ...storage.folder import directory
+from ...storage.tree import meta_pages
 from ...stream.entries.session import Direct
 
 SNAPSHOT, SHARDS, LIVE = "snapshot", "shards", "live store"
@@ -83,7 +84,7 @@ def _store(there: Path, as_of: tuple[str, int] | None) -> DataLocation:
         raise NotAStore(f"{there} is a folder but no raxlog store, no snapshot, and holds no full ones. A set of shards"
                         f" needs its {directory.MANIFEST}; 'raxlog restore' makes a store of an increment.")
     generation = directory.generation(there)  # raises where there is no store
-    directory.require_whole(generation)
+    meta_pages.require_whole(generation)
     if as_of is not None:
         raise InvalidArgument(f"option asOf: {there} is a store, which holds its present state only. Name a folder of "
                               "its snapshots")

@@ -46,7 +46,7 @@ from ...recovery.snapshot.location import required_local
 from ...storage import clocks
 from ...storage.engine.open_options import BYTES
 from ...storage.errors import InvalidArgument, InvalidFields, StoreError
-from ...storage.files import directory
+from ...storage.folder import directory
 from ...store import Store
 from ...stream.node.arguments import name_bytes
 from ...stream.node.entry import Flattened, flatten, flatten_columns

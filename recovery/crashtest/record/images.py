@@ -29,7 +29,7 @@ from pathlib import Path
 
 import xxhash
 
-from ....storage.files.disk import remove_tree
+from ....storage.disk import remove_tree
 from .disk import DiskModel, File, Folder, Node, overlay, resize, walked
 
 Content = bytes | bytearray

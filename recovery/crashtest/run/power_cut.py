@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ....storage.disk import remove_tree
 from ....storage.errors import InvalidArgument
-from ....storage.files.disk import remove_tree
 from ..record import images, recorder
 from ..record.disk import DiskModel, File, Folder
 from ..record.images import Choice, Image, lay_out

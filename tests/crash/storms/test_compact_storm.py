@@ -85,7 +85,7 @@ def test_a_store_can_be_opened_at_any_moment_of_a_compaction(tmp_path: Path) -> 
 
 def test_the_storm_catches_a_writer_that_goes_on_in_a_superseded_generation(tmp_path: Path) -> None:
     """The control: one writer, blind to the mark, must be found out."""
-    from raxlog.storage.files import generation  # noqa: PLC0415
+    from raxlog.storage.folder import generation  # noqa: PLC0415
 
     path = tmp_path / "s.rax"
     raxlog.open(path).close()
@@ -112,7 +112,7 @@ def test_an_opening_that_comes_while_the_old_file_goes_ends_in_the_new_one(tmp_p
     code = """
 import sys, shutil, raxlog.store
 from pathlib import Path
-from raxlog.storage.files import directory
+from raxlog.storage.folder import directory
 old, real = Path(sys.argv[1], "000001"), directory.generation
 left = [old, old]  # what looks whether there is a store asks as well
 def generation(path):

@@ -14,7 +14,7 @@ import raxlog
 from children import Child
 from counting import checkpoint
 from crash_parts import churn, size
-from raxlog.storage.files import log_file
+from raxlog.storage.folder import log_file
 
 pytestmark = pytest.mark.storm
 

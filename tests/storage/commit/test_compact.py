@@ -340,7 +340,7 @@ def test_a_second_power_cut_before_the_pointer_loses_nothing_committed_to_the_ne
     marked = dict(images(path, tmp_path))["marked"]
     pid = os.fork()
     if pid == 0:
-        from raxlog.storage.lifecycle import compaction  # noqa: PLC0415
+        from raxlog.storage.engine import compaction  # noqa: PLC0415
 
         compaction.tidy = lambda env: None  # another process had the lock
         raxlog.open(marked).stream("b").append({"acknowledged": 1})
@@ -466,7 +466,7 @@ def test_compact_waits_no_longer_than_the_lock_timeout(path: Path) -> None:
 
 def test_a_mark_that_leads_nowhere_is_an_error_not_an_endless_search(path: Path) -> None:
     fill(path, 30)
-    from raxlog.storage.files import generation  # noqa: PLC0415
+    from raxlog.storage.folder import generation  # noqa: PLC0415
     from raxlog.storage.format import records  # noqa: PLC0415
 
     with lmdb.open(str(path / "000001"), map_size=1 << 30) as env, env.begin(write=True) as txn:

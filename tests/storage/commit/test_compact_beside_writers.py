@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import raxlog
 from children import Child
-from raxlog.storage.files import log_file
-from raxlog.storage.lifecycle import compaction
+from raxlog.storage.engine import compaction
+from raxlog.storage.folder import log_file
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 

@@ -17,7 +17,7 @@ import pytest
 import raxlog
 import raxlog.store  # before times are taken: raxlog.open is imported with its first call
 from children import Child, wait_until_stopped
-from raxlog.storage.files import reader_slots
+from raxlog.storage.tree import reader_slots
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 AT_ONCE = 0.5  # seconds

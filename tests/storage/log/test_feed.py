@@ -15,7 +15,7 @@ import pytest
 import raxlog
 import second_reader
 from children import Child
-from raxlog.storage.files import log_file
+from raxlog.storage.folder import log_file
 from raxlog.storage.log.feed import SEGMENTS, Feed, Overwritten
 from raxlog.storage.log.log import unseal
 

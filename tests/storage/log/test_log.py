@@ -19,8 +19,9 @@ from typing import Any
 import lmdb
 import pytest
 import raxlog
-from raxlog.storage.files import log_file, ofd_lock
+from raxlog.storage.folder import log_file
 from raxlog.storage.format import records
+from raxlog.storage.locks import ofd_lock
 from raxlog.storage.log import log
 from xxhash import xxh3_64_intdigest
 
@@ -452,7 +453,7 @@ raxlog.open(sys.argv[1])
 """
 FINDS_THE_WAY_SHUT = """
 import raxlog, sys
-from raxlog.storage.files import ofd_lock
+from raxlog.storage.locks import ofd_lock
 take = ofd_lock.take
 def taken(file, *args, **more):
     try:
@@ -1063,7 +1064,7 @@ def test_a_log_that_was_zeroed_or_is_an_older_copy_is_refused_after_a_restart(
     older = with_entries(path)
     log_there = log_of(path)
     place, held = map(int, run(path, BEHIND).split())
-    monkeypatch.setattr("raxlog.storage.files.presence.boot_id", lambda: b"another start..")
+    monkeypatch.setattr("raxlog.storage.locks.presence.boot_id", lambda: b"another start..")
     if how == "zeroed":
         zeros_from(log_there, 0)
     elif how == "older":

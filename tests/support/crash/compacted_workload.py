@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import raxlog
-from raxlog.storage.files import directory
+from raxlog.storage.folder import directory
 
 ROUNDS, APPENDS = 3, 3
 

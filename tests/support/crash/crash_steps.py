@@ -22,7 +22,7 @@ from typing import Any
 
 import raxlog
 from crash_facts import SHARED, Facts, contents, known_or_told, markers, told
-from raxlog.storage.files import log_file
+from raxlog.storage.folder import log_file
 from raxlog.storage.format import keys
 
 log_file.RING = log_file.LEAST  # it is used again after some steps, and an image is small

@@ -31,7 +31,7 @@ from crash_facts import contents, told
 from raxlog.crashtest import interrupted
 from raxlog.recovery.check.check import perform
 from raxlog.recovery.crashtest.run.interrupts import Interrupted
-from raxlog.storage.files import presence
+from raxlog.storage.locks import presence
 
 Ack = Callable[[Any], None]
 LOCK_TIMEOUT = 5.0  # seconds; what waits so long waits for a lock that was left behind

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import raxlog
-from raxlog.storage.files.log_file import LEAST
+from raxlog.storage.folder.log_file import LEAST
 from raxlog.storage.log.log import APPLIED, KEPT
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import lmdb
 import raxlog
-from raxlog.storage.files import log_file
+from raxlog.storage.folder import log_file
 from raxlog.storage.format import keys, records
 
 

@@ -14,7 +14,7 @@ import raxlog
 
 from .....storage import clocks, kernels
 from .....storage.errors import RaxlogError
-from .....storage.files import directory
+from .....storage.folder import directory
 from .....storage.versions import versions
 from .... import output
 from ... import messages

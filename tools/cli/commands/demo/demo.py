@@ -25,7 +25,7 @@ from typing import Any
 
 from .....storage import clocks, kernels
 from .....storage.engine.open_options import BYTES
-from .....storage.files import directory
+from .....storage.folder import directory
 from .....store import Store
 from .... import output
 from ...arguments import argument, command

@@ -11,10 +11,10 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from .....storage.engine import registry
+from .....storage.engine.compaction import size_of_copy
 from .....storage.errors import CorruptionError
-from .....storage.files import directory
-from .....storage.lifecycle import registry
-from .....storage.lifecycle.compaction import size_of_copy
+from .....storage.folder import directory
 from .....store import Store
 from .....stream.entries.header import shown
 from .....stream.info import COUNT, PendingDetail, draw_rax, header_of, stored_node

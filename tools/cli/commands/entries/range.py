@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from .....storage.errors import NoStream
-from .....storage.files import directory
+from .....storage.folder import directory
 from .....stream.entries.header import shown
 from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, parse_id

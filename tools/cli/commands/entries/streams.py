@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from .....storage.lifecycle import registry
+from .....storage.engine import registry
 from .....stream.entries.header import all_names, find
 from .....stream.node.stream_id import make_id
 from .... import output

@@ -22,7 +22,7 @@ from .....index.pubsub.durable_subscription import DurableSubscription
 from .....index.pubsub.durable_subscription import checked_name as durable_name
 from .....index.pubsub.live_subscription import LiveSubscription, Message
 from .....index.subjects import subject as subjects
-from .....storage.files import directory
+from .....storage.folder import directory
 from .....store import Store
 from .....stream.node.arguments import duration_ms
 from .....stream.node.entry import flatten

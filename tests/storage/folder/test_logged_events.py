@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import raxlog
 from elsewhere import writing
-from raxlog.storage.files import writer_lock
+from raxlog.storage.locks import writer_lock
 from raxlog.storage.notices import THREAD
 
 

@@ -19,7 +19,7 @@ import pytest
 import raxlog
 from children import Child
 from crowd import Notes
-from raxlog.storage.files import store_files
+from raxlog.storage.folder import store_files
 
 Say = Callable[[Any], None]
 REFUSED = ["000001/lock.mdb", "open", "000001/data.mdb"]

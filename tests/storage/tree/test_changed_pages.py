@@ -10,9 +10,9 @@ import crash_parts
 import pytest
 import raxlog
 from counting import checkpoint
-from raxlog.storage.files import lmdb_file
-from raxlog.storage.files.lmdb_file import BIG, BRANCH, HEADER, LEAF, PageFile
 from raxlog.storage.format import records
+from raxlog.storage.tree import lmdb_file
+from raxlog.storage.tree.lmdb_file import BIG, BRANCH, HEADER, LEAF, PageFile
 
 PAGE = 4096
 KEYS = [b"key%04d" % number for number in range(400)]

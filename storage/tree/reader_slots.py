@@ -18,10 +18,9 @@ from pathlib import Path
 
 import lmdb
 
-from .. import clocks
+from .. import clocks, disk
 from ..errors import LockTimeout
 from ..notices import note
-from . import disk
 
 _HEAD = 16
 _KNOWN_FORMAT = 1 << 16 | 1  # of LMDB 0.9, where processes show by locks that they live

@@ -14,7 +14,7 @@ import pytest
 import raxlog
 from children import Child, wait_until_stopped
 from environment_cases import numbers
-from raxlog.storage.files import directory
+from raxlog.storage.folder import directory
 from raxlog.storage.format import records
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))

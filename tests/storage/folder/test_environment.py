@@ -20,8 +20,8 @@ import pytest
 import raxlog
 from children import Child, wait_until_stopped
 from environment_cases import numbers
-from raxlog.storage.files import ofd_lock
-from raxlog.storage.files.reader_slots import ReaderSlots
+from raxlog.storage.locks import ofd_lock
+from raxlog.storage.tree.reader_slots import ReaderSlots
 
 
 def test_all_opens_of_a_path_share_one_environment_and_the_last_close_closes_it(path: Path) -> None:

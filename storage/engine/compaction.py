@@ -39,16 +39,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import lmdb
 
-from .. import clocks
+from .. import clocks, disk
 from ..commit.write_transaction import WriteTransaction
 from ..crash_point import crash_point
-from ..engine.environment import Environment
 from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
-from ..files import directory, disk, generation, lmdb_errors, log_file, map_lock, ofd_lock
-from ..files.lmdb_file import RESERVE, pages_in
+from ..folder import directory, generation, log_file
 from ..format import records
+from ..locks import ofd_lock
 from ..log.feed import LEAST_FREE, Feed, Overwritten
 from ..log.log import Log, put_changes, unseal
+from ..tree import lmdb_errors, map_lock, meta_pages
+from ..tree.lmdb_file import RESERVE, pages_in
+from .environment import Environment
 
 if TYPE_CHECKING:
     from ..figures import Compaction
@@ -206,7 +208,7 @@ class _Compacting:
             with env.gate.copying:
                 copy_pages(live, place, lambda: self.reached("copying", size_of(data), size), txn)
         self.reached("copied", size, size)
-        directory.require_whole(place)
+        meta_pages.require_whole(place)
         made = self.made = lmdb.open(
             str(place), map_size=2 * size + _ROOM, max_dbs=0, create=False, lock=False, readahead=False)
         with made.begin(write=True) as copied:

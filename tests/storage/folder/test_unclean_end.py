@@ -17,9 +17,9 @@ import raxlog
 from children import Child
 from counting import settle
 from raxlog.storage import clocks
-from raxlog.storage.files import ofd_lock, presence
 from raxlog.storage.format import keys as layout
 from raxlog.storage.format import records
+from raxlog.storage.locks import ofd_lock, presence
 from xxhash import xxh3_64_intdigest
 
 Say = Callable[[Any], None]

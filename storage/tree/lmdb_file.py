@@ -25,8 +25,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from . import disk
+from .. import disk
 
+DATA = "data.mdb"
 BRANCH, LEAF, OVERFLOW, META = 0x01, 0x02, 0x04, 0x08
 BIG = 0x01
 NO_PAGE = (1 << 64) - 1

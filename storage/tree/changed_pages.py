@@ -17,8 +17,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from raxlog.storage.errors import CorruptionError
-from raxlog.storage.files import lmdb_file, meta_pages
-from raxlog.storage.files.lmdb_file import BIG, HEADER, LEAF, PageFault, PageFile
+from raxlog.storage.tree import lmdb_file, meta_pages
+from raxlog.storage.tree.lmdb_file import BIG, HEADER, LEAF, PageFault, PageFile
 
 SOURCE_HASH = ""
 

@@ -14,7 +14,7 @@ import pytest
 import raxlog
 from children import Child
 from environment_cases import everything_in, numbers
-from raxlog.storage.files import log_file
+from raxlog.storage.folder import log_file
 
 UNOWNED = 65534
 

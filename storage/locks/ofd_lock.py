@@ -21,9 +21,8 @@ from io import FileIO
 from pathlib import Path
 from weakref import WeakSet
 
-from .. import clocks
+from .. import clocks, disk
 from ..errors import LockTimeout
-from . import disk
 
 if not sys.platform.startswith("linux"):
     raise ImportError("raxlog opens stores on Linux only: it needs locks that belong to an open file (OFD locks)")

@@ -27,8 +27,9 @@ from typing import Any
 
 import lmdb
 
+from .. import disk
 from ..errors import StoreError
-from . import disk, ofd_lock, presence
+from ..locks import ofd_lock, presence
 from .reader_slots import ReaderSlots
 
 LOCK = "lock.mdb"

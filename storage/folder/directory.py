@@ -27,24 +27,24 @@ from pathlib import Path
 
 import lmdb
 
-from .. import clocks
+from .. import clocks, disk
 from ..crash_point import crash_point
-from ..errors import CorruptionError, InvalidArgument, NotAStore, ReadOnlyStore, StoreError, StoreFull
+from ..errors import InvalidArgument, NotAStore, ReadOnlyStore, StoreError, StoreFull
 from ..format import records
 from ..format.keys import STORE_FORMAT, STORE_KEY
-from . import disk, log_file, map_lock
+from ..tree import lmdb_file, map_lock
+from . import log_file
 
 CURRENT = "CURRENT"
 FIRST_GENERATION = "000001"
 WRITER = "writer"
 WAKE = "wake"
 MANIFEST = "manifest.json"  # in snapshots only (recovery/snapshot/manifest.py)
-DATA = "data.mdb"
+DATA = lmdb_file.DATA
 LOCK = map_lock.LOCK
 _CREATING = ".creating-"
 _LEFTOVER = re.compile(r"\.creating-\d+-[0-9a-f]{8}$")
 _LOCK_BYTES = 8192  # of LMDB's lock file: its head and the slots of its first 126 readers
-_METAS = 8192
 _NAME_BYTES = 64  # more than the name of any generation has
 _MOST_TRIES = 20
 _PASSING = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EROFS, errno.ENOSPC)  # of any path
@@ -104,30 +104,6 @@ def _generation_or_why_not(path: Path) -> Path:
         kind = StoreError if disk.cause(error) in _PASSING else NotAStore
         raise kind(f"the store at {path} cannot be read: {error}.") from error
     return folder
-
-
-def require_whole(folder: Path, used: int = _METAS) -> None:
-    """CorruptionError where the data file is shorter than the ``used`` bytes LMDB speaks of.
-
-    Reading pages behind a file's end is a SIGBUS. LMDB does leave the end out now and then,
-    where its last pages have been freed in the transaction that took them; so before a file
-    is refused its tree is walked, which takes a while and is rarely needed.
-    """
-    size = (folder / DATA).stat().st_size
-    if size < used and (used == _METAS or _reaches_beyond_its_end(folder)):
-        raise CorruptionError(
-            f"the data file {folder / DATA} is cut off: it has {size} bytes, and at least {used} belong to it"
-        )
-
-
-def _reaches_beyond_its_end(folder: Path) -> bool:
-    from lmdb.verify import VerifyError, verify  # noqa: PLC0415 - only needed here
-
-    try:
-        problems = [str(problem) for problem in verify(str(folder))]  # type: ignore[no-untyped-call]
-    except VerifyError:  # so far beyond it that the verifier gives up
-        return True
-    return any("EOF" in problem or "truncated" in problem for problem in problems)
 
 
 def is_snapshot(path: Path) -> bool:

@@ -31,9 +31,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import CorruptionError
-from . import directory, lmdb_file
-from .lmdb_file import Meta, Node, PageFault, PageFile
+from . import lmdb_file
+from .lmdb_file import DATA, Meta, Node, PageFault, PageFile
 
+_METAS = 8192
 _TRIES = 200  # a writer changes the pages while we look
 _INTEGER_KEYS = 0x08
 _NO_FOLDER = 0x4000  # a copy made through the file's own name
@@ -47,8 +48,8 @@ def require_sound(generation: Path, readonly: bool) -> None:
     Pages that LMDB itself refuses are left to it. What only a writer would run into is no error
     with ``readonly``.
     """
-    directory.require_whole(generation)
-    with PageFile(generation / directory.DATA) as file:
+    require_whole(generation)
+    with PageFile(generation / DATA) as file:
         for _ in range(_TRIES):
             metas = file.metas()
             error = _damage(generation, file, metas, readonly)
@@ -62,11 +63,11 @@ def _damage(generation: Path, file: PageFile, metas: list[Meta], readonly: bool)
     used = missing_end(file, metas)
     if used:
         try:
-            directory.require_whole(generation, used)
+            require_whole(generation, used)
         except CorruptionError as error:
             return error
     doubt = doubts(file, metas, readonly)
-    return None if doubt is None else CorruptionError(f"{generation / directory.DATA}: {doubt}. {_REMEDY}")
+    return None if doubt is None else CorruptionError(f"{generation / DATA}: {doubt}. {_REMEDY}")
 
 
 def stable_doubts(file: PageFile) -> str | None:
@@ -219,3 +220,27 @@ def _page_of_list(file: PageFile, number: int, depth: int) -> bytes:
         raise PageFault(number, "is too deep in the tree")
     lmdb_file.require_head(number, page)
     return page
+
+
+def require_whole(generation: Path, used: int = _METAS) -> None:
+    """CorruptionError where the data file is shorter than the ``used`` bytes LMDB speaks of.
+
+    Reading pages behind a file's end is a SIGBUS. LMDB does leave the end out now and then,
+    where its last pages have been freed in the transaction that took them; so before a file
+    is refused its tree is walked, which takes a while and is rarely needed.
+    """
+    size = (generation / DATA).stat().st_size
+    if size < used and (used == _METAS or _reaches_beyond_its_end(generation)):
+        raise CorruptionError(
+            f"the data file {generation / DATA} is cut off: it has {size} bytes, and at least {used} belong to it"
+        )
+
+
+def _reaches_beyond_its_end(generation: Path) -> bool:
+    from lmdb.verify import VerifyError, verify  # noqa: PLC0415 - only needed here
+
+    try:
+        problems = [str(problem) for problem in verify(str(generation))]  # type: ignore[no-untyped-call]
+    except VerifyError:  # so far beyond it that the verifier gives up
+        return True
+    return any("EOF" in problem or "truncated" in problem for problem in problems)

@@ -22,9 +22,9 @@ from children import Child, wait_until_stopped
 from commit_cases import in_threads
 from crowd import Notes
 from raxlog.storage import crash_point
-from raxlog.storage.files import futex as turn_words
-from raxlog.storage.files import ofd_lock
-from raxlog.storage.files.writer_lock import WriterLock
+from raxlog.storage.locks import futex as turn_words
+from raxlog.storage.locks import ofd_lock
+from raxlog.storage.locks.writer_lock import WriterLock
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 Say = Callable[[Any], None]

@@ -18,8 +18,8 @@ import lmdb
 import pytest
 import raxlog
 from counting import checkpoint
-from raxlog.storage.files import meta_pages
-from raxlog.storage.files.lmdb_file import Meta, PageFile
+from raxlog.storage.tree import meta_pages
+from raxlog.storage.tree.lmdb_file import Meta, PageFile
 
 PAGE = 4096
 NUMBER = 144  # where a meta page holds its transaction; its last page stands before it
@@ -190,7 +190,7 @@ def test_looking_at_a_broken_disk_leaks_no_descriptor(folder: Path, monkeypatch:
 
     before = len(os.listdir("/dev/fd"))
     with monkeypatch.context() as patch:
-        patch.setattr("raxlog.storage.files.lmdb_file.os.pread", broken)
+        patch.setattr("raxlog.storage.tree.lmdb_file.os.pread", broken)
         for _ in range(5):
             with pytest.raises(OSError, match="Input/output"):
                 PageFile(data_of(folder / "s.rax"))

@@ -26,12 +26,14 @@ from io import FileIO
 from os import fstat
 from pathlib import Path
 
-from .. import clocks
+from .. import clocks, disk
 from ..errors import LockTimeout, StoreError
+from ..locks import ofd_lock
+from ..locks.presence import OPEN, Presence, ReaderPresence
+from ..locks.writer_lock import WriterLock
+from ..tree import lmdb_errors
 from ..wake.wake_file import RENAMED, Inotify
-from . import directory, disk, lmdb_errors, log_file, ofd_lock
-from .presence import OPEN, Presence, ReaderPresence
-from .writer_lock import WriterLock
+from . import directory, log_file
 
 _HOLD = ofd_lock.question(fcntl.F_WRLCK, log_file.WRITES, 1)
 _GIVE_BACK = ofd_lock.question(fcntl.F_UNLCK, log_file.WRITES, 1)

@@ -29,9 +29,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .. import disk
 from ..errors import CorruptionError
 from ..format import keys, records
-from . import directory, disk, map_lock
+from ..tree import map_lock
+from . import directory
 
 MARK = keys.family(0, keys.SUPERSEDED)
 BUILDING = ".tmp"

@@ -16,8 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .. import clocks
-from . import disk
+from .. import clocks, disk
 
 _WORDS = 64
 _SIZE = 8 + 4 * _WORDS

@@ -17,8 +17,8 @@ from typing import TypeGuard
 
 import lmdb
 
+from .. import disk
 from ..errors import CorruptionError, NotAStore, ReadOnlyStore, SettingsConflict, StoreError, StoreFull
-from . import disk
 
 _CUT_SHORT = (errno.EIO, -30772)  # by LMDB 0.9 and 1.0
 _PIECE = 1 << 18

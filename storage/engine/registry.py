@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from ..engine.environment import Environment
-from ..engine.open_options import OpenOptions
 from ..errors import SettingsConflict, TransactionError
-from ..files import directory, lmdb_errors
+from ..folder import directory
 from ..fork_hooks import acquire_in_time, at_fork, look, release_all
+from ..tree import lmdb_errors
 from . import compaction
+from .environment import Environment
+from .open_options import OpenOptions
 
 _environments: dict[tuple[int, int], Environment] = {}
 _registry_lock = threading.RLock()

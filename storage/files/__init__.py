@@ -1,1 +1,0 @@
-"""The store's directory, its files, and the locks on them."""

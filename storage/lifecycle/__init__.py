@@ -1,1 +1,0 @@
-"""What outlives one opening: the registry of open stores, and compaction."""
