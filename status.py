@@ -17,7 +17,7 @@ import os
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
 from .index.pubsub import channel_index
 from .index.pubsub.leases import Leases
@@ -38,9 +38,6 @@ from .stream.group.dead_letters import DeadLetters
 from .stream.group.state import GroupState, SeenTimes, all_groups
 from .stream.node.arguments import Text, text_of
 from .stream.node.stream_id import StreamID, make_id, time_at
-
-if TYPE_CHECKING:
-    import lmdb
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +118,7 @@ def take(source: Source, encoding: str | None, previous: Status | None) -> Statu
     with source.read() as txn:
         ns = clocks.wall_ns()
         now = datetime.fromtimestamp(ns / 1e9, UTC)
-        commit: int = cast("lmdb.Transaction", txn).id()  # an open store's source has no other
+        commit: int = cast(Any, txn).id()  # an open store's source has no other
         if previous is not None and (previous.commit, previous.last_commit) == (commit, written):
             streams = tuple(_aged(one, now - previous.time, now) for one in previous.streams)
             damaged += previous.damaged

@@ -43,9 +43,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import lmdb
-from lmdb.verify import VerifyError, verify
-
 from ...index.pubsub import check as pubsub_check
 from ...index.subjects import check as subjects_check
 from ...storage import clocks
@@ -57,7 +54,8 @@ from ...storage.log.log import Log, unseal
 from ...storage.log.overlay import View
 from ...storage.tree import lmdb_errors, meta_pages
 from ...storage.tree.lmdb_file import Meta, PageFile
-from ...storage.trees.rax import RaxTransaction
+from ...storage.tree.tree import Tree, verify
+from ...storage.trees.rax import RaxTransaction, ReadTransaction
 from ...stream.entries.write_buffer import WriteBuffer
 from ..subprocess_task import Progress, SubprocessTask
 from .groups import check_appends, check_deferred, check_groups, check_results
@@ -170,23 +168,23 @@ def perform(send: Callable[[dict[str, Any]], None], path: str, mode: str, start:
             _walk_raw(walk)
             return
         try:
-            environment = _open_lmdb(current, store)
-        except lmdb.Error as error:
+            tree = _open_tree(current, store)
+        except lmdb_errors.Error as error:
             refusal = lmdb_errors.cannot_open(store, error)
             if isinstance(refusal, ReadOnlyStore):
                 raise refusal from error
             _walk_raw(walk, f"LMDB cannot open the file: {error}")
             return
-        with environment:
-            _walk_with_lmdb(walk, environment, mode, start)
+        with tree:
+            _walk_with_lmdb(walk, tree, mode, start)
 
 
-def _open_lmdb(current: Path, store: Path) -> lmdb.Environment:
+def _open_tree(current: Path, store: Path) -> Tree:
     """Open a generation for reading; nothing is created. Without lock where it is a snapshot or has none."""
     has_lock = (current / directory.LOCK).exists() and not directory.is_snapshot(store)
     size = (current / directory.DATA).stat().st_size
-    return lmdb.open(str(current), readonly=True, create=False, lock=has_lock and directory.can_register(current),
-                     map_size=max(size, 1 << 20), max_dbs=16)
+    locks = "lmdb" if has_lock and directory.can_register(current) else "none"
+    return Tree(current, max(size, 1 << 20), locks=locks, readonly=True)
 
 
 def _walk_raw(walk: StoreWalk, why: str = "") -> None:
@@ -201,14 +199,14 @@ def _walk_raw(walk: StoreWalk, why: str = "") -> None:
     walk.find.end()
 
 
-def _walk_with_lmdb(walk: StoreWalk, environment: lmdb.Environment, mode: str, start: str) -> None:
+def _walk_with_lmdb(walk: StoreWalk, tree: Tree, mode: str, start: str) -> None:
     for _ in range(_TRIES):
         try:
-            txn = walk.begin_read(environment, bool(environment.flags()["lock"]))
-        except lmdb.MapResizedError:
-            environment.set_mapsize(0)
+            txn = walk.begin_read(tree, tree.locks != "none")
+        except lmdb_errors.MapResizedError:
+            tree.set_size(0)
             continue
-        except lmdb.Error as error:
+        except lmdb_errors.Error as error:
             _walk_raw(walk, f"LMDB cannot begin to read: {error}")
             return
         with txn:
@@ -224,7 +222,7 @@ def _walk_with_lmdb(walk: StoreWalk, environment: lmdb.Environment, mode: str, s
                     walk.find.end()  # the look-ups may kill the process
                 try:
                     walk.look_up(held, bytes.fromhex(start))
-                except lmdb.Error as error:
+                except lmdb_errors.Error as error:
                     walk.find.problem("lookup", f"LMDB fails: {error}")
                     walk.find.note("the look-ups through LMDB did not come to their end")
             walk.find.end()
@@ -266,7 +264,7 @@ class StoreWalk:
                     self.log = self._entered(real, shares)
         if self.log is None:
             return real.begin()
-        self.view = self.log.read()
+        self.view = self.log.begin()
         return self.view
 
     def _entered(self, real: Any, shares: bool) -> Log | None:
@@ -341,12 +339,7 @@ class StoreWalk:
         self.find.begin("pages", 1)
         for _ in range(_VERIFY_TRIES):
             before = [meta.transaction for meta in self.file.metas()]
-            try:
-                found = [str(problem) for problem in verify(str(self.generation))]  # type: ignore[no-untyped-call]
-            except VerifyError as error:
-                found = [str(error)]
-            except Exception as error:  # its own bugs on damaged pages
-                found = [f"the verifier failed: {type(error).__name__}: {error}"]
+            found = verify(self.generation)
             serious = [problem for problem in found if not any(alarm in problem for alarm in _FALSE_ALARMS)]
             if not serious or [meta.transaction for meta in self.file.metas()] == before:
                 for problem in serious:
@@ -405,7 +398,7 @@ class StoreWalk:
 
     # -- 5. -----------------------------------------------------------------------------
 
-    def look_up(self, txn: lmdb.Transaction[Any], start: bytes = b"") -> None:
+    def look_up(self, txn: ReadTransaction, start: bytes = b"") -> None:
         """Look every key up through LMDB, from the leaf of the key ``start`` on."""
         assert self.meta is not None
         tree, find = self.tree, self.find

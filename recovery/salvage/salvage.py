@@ -17,8 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import lmdb
-
 from ...storage import clocks
 from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, NotAStore, StoreError, UnsupportedFormat
@@ -28,7 +26,8 @@ from ...storage.log.log import Log, unseal
 from ...storage.tree import lmdb_errors, map_lock
 from ...storage.tree.lmdb_errors import translated
 from ...storage.tree.lmdb_file import PageFile
-from ...storage.trees.rax import family_rows
+from ...storage.tree.tree import Tree
+from ...storage.trees.rax import RaxTransaction, family_rows
 from ...stream.entries.header import NodeLimits, shown
 from .. import subprocess_task
 from ..check.check import StoreWalk, current_generation
@@ -155,7 +154,7 @@ def _take_log(gathered: GatheredRecords, found: Path, report: SalvageReport) -> 
     except (CorruptionError, NotAStore, OSError) as error:
         report.lost.append(Loss(f"what only the log held: {error}"))
         return
-    with closing(log), log.read() as view:
+    with closing(log), log.begin() as view:
         lost = gathered.take_changes(view.overlay.changes(unseal(gathered.get(log_file.APPLIED))[0], view.upto))
         if lost:
             report.lost.append(Loss(f"{lost} changes of the log to records that are damaged"))
@@ -169,10 +168,9 @@ def _build(gathered: GatheredRecords, place: Path, size: int, report: SalvageRep
     directory.reserve_lock(new)
     try:
         # Nothing else uses this file yet, so it is flushed once, at the end.
-        with lmdb.open(str(new), map_size=4 * size + _SPARE, sync=False) as opened:
+        with Tree(new, 4 * size + _SPARE, create=True, sync=False) as opened:
             _Builder(gathered, opened, report, progress).run(new)
-            opened.sync(True)
-    except lmdb.Error as error:
+    except lmdb_errors.Error as error:
         raise lmdb_errors.translate_error(place, error) from error
     directory.furnish(place)
 
@@ -180,7 +178,7 @@ def _build(gathered: GatheredRecords, place: Path, size: int, report: SalvageRep
 class _Builder:
     """Builds the new store, in a transaction for each stream."""
 
-    def __init__(self, gathered: GatheredRecords, opened: lmdb.Environment, report: SalvageReport,
+    def __init__(self, gathered: GatheredRecords, opened: Tree, report: SalvageReport,
                  progress: Progress) -> None:
         self._gathered = gathered
         self._opened = opened
@@ -207,7 +205,7 @@ class _Builder:
                 taken.add(name)
                 self._stream(number, name)
         self._progress("streams", len(numbers), len(numbers))
-        with self._opened.begin(write=True) as txn:
+        with self._opened.write() as txn:
             uuid = os.urandom(16)
             self._store(txn, uuid, max([0, *numbers, *swept]) + 1)
             txn.put(log_file.APPLIED, log_file.UNUSED)
@@ -235,7 +233,7 @@ class _Builder:
         return name
 
     def _stream(self, number: int, name: bytes) -> None:
-        with self._opened.begin(write=True) as txn:
+        with self._opened.write() as txn:
             stream = StreamBuilder(self._gathered, txn, number, name)
             stream.copy_nodes()
             ours = number.to_bytes(8, "big")
@@ -255,7 +253,7 @@ class _Builder:
             "lost_entries": sum(loss.entries or 0 for loss in stream.lost if loss.what == "entries"),
         }
 
-    def _store(self, txn: lmdb.Transaction[Any], uuid: bytes, above: int) -> None:
+    def _store(self, txn: RaxTransaction, uuid: bytes, above: int) -> None:
         settings: dict[str, Any] = {"limits": list(NodeLimits()), "encoding": "utf-8"}
         created = clocks.now_ms()
         value = self._gathered.get(keys.STORE_KEY)

@@ -21,8 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import lmdb
-
 from ...storage import clocks
 from ...storage.engine.compaction import copy_pages, size_of
 from ...storage.engine.environment import Environment
@@ -31,6 +29,7 @@ from ...storage.errors import CorruptionError, StoreError, StoreFull
 from ...storage.folder import directory, log_file
 from ...storage.format import keys, records
 from ...storage.tree import lmdb_errors
+from ...storage.tree.tree import Tree
 from ...storage.trees.rax import Rax, RaxTransaction, ReadTransaction
 from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
@@ -77,7 +76,7 @@ def created_folder(destination: Path, what: str = "snapshot") -> Iterator[Path]:
             yield building
             require_absent(destination)
             directory.put_in_place(building, destination)
-    except (OSError, lmdb.Error) as error:
+    except (OSError, lmdb_errors.Error) as error:
         raise directory.cannot_create(destination, error, what) from error
 
 
@@ -101,7 +100,7 @@ def copy(progress: Progress, store: str, place: str) -> None:
         total = os.stat(directory.generation(env.path) / directory.DATA).st_size
         data = generation / directory.DATA
         with full_disk_errors(building):
-            copy_pages(env.live(), generation, lambda: progress("copy", min(size_of(data), total), total), txn)
+            copy_pages(env.live().copy, generation, lambda: progress("copy", min(size_of(data), total), total), txn)
     progress("copy", total, total)
     with full_disk_errors(building):
         leave_log_out(generation)
@@ -109,7 +108,7 @@ def copy(progress: Progress, store: str, place: str) -> None:
     with open_copy(generation) as copied:
         with copied.begin(buffers=True) as txn, DigestWriter(building / DIGEST) as digest:
             node_bytes = verify_records(
-                txn, lambda key, value: digest.add(key, bytes(value[:8])), progress, copied.stat()["entries"]
+                txn, lambda key, value: digest.add(key, bytes(value[:8])), progress, copied.pages().records
             )
         with copied.begin() as txn:
             made = new_manifest(txn, "full", env.path, transaction, digest.records, streams=streams_of(txn, node_bytes))
@@ -217,19 +216,16 @@ def open_for_reading(store: str) -> contextlib.closing[Environment]:
     return contextlib.closing(Environment(Path(store), OpenOptions(readonly=True)).open())
 
 
-def open_copy(generation: Path) -> lmdb.Environment:
-    """LMDB's environment of a store without writers, opened for reading without its lock."""
-    return lmdb.open(
-        str(generation), map_size=(generation / directory.DATA).stat().st_size, readonly=True, lock=False, create=False
-    )
+def open_copy(generation: Path) -> Tree:
+    """The tree of a store without writers, opened for reading without its lock."""
+    return Tree(generation, readonly=True)
 
 
 def leave_log_out(generation: Path) -> None:
     """Delete from a copy what says where its log is: that belongs to the store that was copied."""
     room = (generation / directory.DATA).stat().st_size + (1 << 20)
-    with lmdb.open(str(generation), map_size=room, create=False) as opened, opened.begin(write=True) as txn:
+    with Tree(generation, room) as copied, copied.write() as txn:
         txn.delete(log_file.APPLIED)
-    (generation / directory.LOCK).unlink()
 
 
 def flush_folder(folder: Path) -> None:
@@ -245,7 +241,7 @@ def full_disk_errors(building: Path) -> Iterator[None]:
     """Raise LMDB's errors for a full disk as StoreFull, naming the disk."""
     try:
         yield
-    except lmdb.Error as error:
+    except lmdb_errors.Error as error:
         why = lmdb_errors.why_full(building, error)
         if why is not None:
             raise StoreFull(f"no room in {building.parent}: {why} ({error}).") from error

@@ -69,7 +69,7 @@ def compare(progress: Progress, store: str, place: str, parent: str) -> None:
                 digest.add(key, bytes(value[:8]))
                 changes.compare(key, value)
 
-            node_bytes = verify_records(txn, visit, progress, env.live().stat()["entries"])
+            node_bytes = verify_records(txn, visit, progress, env.map.records())
         made = new_manifest(
             txn, "increment", env.path, int(txn.id()), digest.records,
             parent=before.id, parent_name=Path(parent).resolve().name, streams=streams_of(txn, node_bytes),

@@ -18,14 +18,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import lmdb
-
 from ...storage.errors import CorruptionError, RaxlogError, StoreError
 from ...storage.figures import Figures
 from ...storage.folder import directory, log_file
 from ...storage.format import keys, records
 from ...storage.tree import lmdb_errors
 from ...storage.tree.lmdb_errors import translated
+from ...storage.tree.tree import Tree
 from ..subprocess_task import Progress
 from . import manifest
 from .digest import DIGEST, read_digest
@@ -135,29 +134,28 @@ def _apply(place: Path, links: list[tuple[Path, Manifest]], progress: Progress) 
     room = (generation / directory.DATA).stat().st_size + 3 * sum(made.changed_bytes for _, made in links) + _SPARE
     # Nothing else uses this file yet, so it is flushed once, at the end.
     try:
-        with lmdb.open(str(generation), map_size=room, create=False, sync=False) as opened:
+        with Tree(generation, room, sync=False) as opened:
             for path, made in links[1:]:
                 manifest.require(LocalFolder(path), made, CHANGES, DIGEST)
                 _apply_changes(opened, path / CHANGES, made, progress)
             source, made = links[-1]
             manifest.require(LocalFolder(source), made, DIGEST)
             _require_equal(opened, source, made, progress)
-            with opened.begin(write=True) as txn:
+            with opened.write() as txn:
                 row = store_row(txn)
                 row[1] = os.urandom(16)
                 txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
                 txn.put(log_file.APPLIED, log_file.UNUSED)
                 log_file.create(generation, row[1], 1 << 62)
-            opened.sync(True)
-    except lmdb.Error as error:
+    except lmdb_errors.Error as error:
         raise lmdb_errors.translate_error(place, error) from error
 
 
-def _apply_changes(opened: lmdb.Environment, changes: Path, made: Manifest, progress: Progress) -> None:
+def _apply_changes(opened: Tree, changes: Path, made: Manifest, progress: Progress) -> None:
     rows, done, total = read_changes(changes), 0, made.changed + made.gone
     while done < total:
         before = done
-        with opened.begin(write=True) as txn:
+        with opened.write() as txn:
             for key, value in islice(rows, _BATCH):
                 if value is None:
                     txn.delete(key)
@@ -169,7 +167,7 @@ def _apply_changes(opened: lmdb.Environment, changes: Path, made: Manifest, prog
             raise CorruptionError(f"increment {changes} has {done} changes, its manifest states {total}", snapshot=True)
 
 
-def _require_equal(opened: lmdb.Environment, source: Path, made: Manifest, progress: Progress) -> None:
+def _require_equal(opened: Tree, source: Path, made: Manifest, progress: Progress) -> None:
     wanted = read_digest(source / DIGEST)
 
     def compare(key: bytes, value: bytes) -> None:

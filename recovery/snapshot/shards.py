@@ -110,7 +110,7 @@ def cut(progress: Progress, store: str, place: str, shards: int | None, shard_by
     with open_copy(directory.generation(source)) as opened:
         if source == Path(store):
             with opened.begin(buffers=True) as txn:
-                verify_records(txn, lambda *_: None, progress, opened.stat()["entries"])
+                verify_records(txn, lambda *_: None, progress, opened.pages().records)
         with opened.begin() as txn:
             listed = manifest.read(source)
             made = new_manifest(txn, "shards", source, 0, listed.records, streams=listed.streams)

@@ -53,8 +53,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import lmdb
-
 from .. import clocks
 from .. import crash_point as crash_points
 from ..errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
@@ -507,7 +505,8 @@ class Commits:
                     "written through this opening of it. See to the disk; then close the store and open it again."
                 )
             try:
-                with (store_map.mapped or self.env.live()).begin(write=True) as raw:
+                self.env.live()
+                with store_map.log.write() as raw:  # type: ignore[union-attr]  # what is written to has one
                     superseded = False
                     if raw.id() - 1 != self.warm_id:
                         self.epoch += 1
@@ -519,11 +518,11 @@ class Commits:
                         yield WriteTransaction(self.env, raw, self.warm, self.epoch)
                         return
                 store_map.go_over()
-            except lmdb.MapResizedError:
+            except lmdb_errors.MapResizedError:
                 store_map.adopt_size()
-            except lmdb.PanicError:
+            except lmdb_errors.PanicError:
                 store_map.reopen()
-            except (lmdb.Error, OSError) as error:
+            except (lmdb_errors.Error, OSError) as error:
                 if lmdb_errors.is_failure(error):
                     raise self.reported(error) from error
                 raise
@@ -550,8 +549,8 @@ class Commits:
         except RaxlogError as error:
             call.error = error
             return not txn.is_untouched(before, error)
-        except lmdb.Error as error:
-            if isinstance(error, lmdb.PanicError):
+        except lmdb_errors.Error as error:
+            if isinstance(error, lmdb_errors.PanicError):
                 raise
             call.error = self.reported(error)
             return True

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import lmdb
-
 from ..notices import noted
+from ..tree import lmdb_errors
 
 if TYPE_CHECKING:
     from .commits import Call, Commits
@@ -80,7 +79,7 @@ def settle(commits: Commits, error: BaseException | None = None) -> bool:
         for call in calls:
             call.done = True
         commits.wake_readers(number)
-    if isinstance(error, lmdb.Error):
+    if isinstance(error, lmdb_errors.Error):
         store_map.note_failure(error)
     commits.committing = None
     return landed

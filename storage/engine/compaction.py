@@ -37,8 +37,6 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import lmdb
-
 from .. import clocks, disk
 from ..commit.write_transaction import WriteTransaction
 from ..crash_point import crash_point
@@ -49,7 +47,8 @@ from ..locks import ofd_lock
 from ..log.feed import LEAST_FREE, Feed, Overwritten
 from ..log.log import Log, put_changes, unseal
 from ..tree import lmdb_errors, map_lock, meta_pages
-from ..tree.lmdb_file import RESERVE, pages_in
+from ..tree.lmdb_file import RESERVE
+from ..tree.tree import Tree
 from .environment import Environment
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def tidy(env: Environment) -> None:
         try:
             with contextlib.suppress(LockTimeout, OSError):
                 env.commits.exclusively(lambda: _settle(env), 0.0)
-        except lmdb.Error as error:
+        except lmdb_errors.Error as error:
             raise lmdb_errors.translate_error(env.path, error) from error
 
 
@@ -117,7 +116,7 @@ class _Compacting:
         self.began = clocks.elapsed()
         self.held: list[int] = []
         self.feed: Feed | None = None
-        self.made: lmdb.Environment | None = None
+        self.made: Tree | None = None
         self.kept: list[FileIO] = []  # the lock on the copy; the old file, so that its removal is brief
 
     def locked(self, work: Callable[[], Any]) -> Any:
@@ -147,7 +146,7 @@ class _Compacting:
                 self.held += self.locked(lambda: _settle(env))
             self.reached("cleared")
             return self.outcome(self.new, (self.new / directory.DATA).stat().st_size)
-        except lmdb.Error as error:
+        except lmdb_errors.Error as error:
             raise lmdb_errors.translate_error(env.path, error) from error
         except TimeoutError:
             raise  # a signal's handler did
@@ -199,21 +198,20 @@ class _Compacting:
     def copy(self) -> None:
         """A whole, compact copy in a new folder, all of it on disk."""
         env, place, size, log = self.env, self.place, self.size, log_of(self.env)
-        data, live = place / directory.DATA, log.real
+        data, tree = place / directory.DATA, log.tree
         log_file.create(place, env.record.uuid, 8 * log.size)
         self.reached("copying", 0, size)
         with env.read() as view:
             txn = cast(Any, view).lmdb()
-            wanted = txn.stat(live.open_db(None, txn=txn))["entries"]
+            wanted = tree.pages(txn).records
             with env.gate.copying:
-                copy_pages(live, place, lambda: self.reached("copying", size_of(data), size), txn)
+                copy_pages(tree.copy, place, lambda: self.reached("copying", size_of(data), size), txn)
         self.reached("copied", size, size)
         meta_pages.require_whole(place)
-        made = self.made = lmdb.open(
-            str(place), map_size=2 * size + _ROOM, max_dbs=0, create=False, lock=False, readahead=False)
-        with made.begin(write=True) as copied:
+        made = self.made = Tree(place, 2 * size + _ROOM)
+        with made.write() as copied:
             put_changes(copied, [], *unseal(copied.get(log_file.APPLIED))[:2])  # its log is new
-        entries = int(made.stat()["entries"])
+        entries = made.pages().records
         if entries != wanted:
             raise CorruptionError(
                 f"the data file of {env.path} says it holds {wanted} records, and a copy of it has {entries}"
@@ -253,7 +251,7 @@ class _Compacting:
         ends, aim = clocks.elapsed() + seconds, 0 if feed is None else feed.end()
         while True:
             try:
-                with made.begin(write=True) as txn:
+                with made.write() as txn:
                     enough = min(ends, clocks.elapsed() + _PIECE)  # writers wait for the flush of a piece
                     upto, chain, *_ = unseal(txn.get(log_file.APPLIED))
                     if feed is not None:
@@ -263,8 +261,8 @@ class _Compacting:
                                 break
                 if upto >= aim or clocks.elapsed() > ends:
                     return upto
-            except lmdb.MapFullError:
-                made.set_mapsize(2 * made.info()["map_size"])
+            except lmdb_errors.MapFullError:
+                made.set_size(2 * made.state().map_size)
 
     def swap(self) -> bool:
         """Under the writer's lock: the rest, and the copy in force. False where it is no smaller any more."""
@@ -276,7 +274,7 @@ class _Compacting:
             upto, self.last = self.follow(), env.last_transaction_id()
             if upto != self.last:
                 raise Overwritten(f"the log of {env.path} ends at {self.last}, and its feed at {upto}")
-            pages, page = self.made.info()["last_pgno"] + 1 + RESERVE, self.made.stat()["psize"]
+            pages, page = self.made.state().pages + RESERVE, self.made.page
             self.made.close()
             self.feed.close()
             _lengthen(data, pages * page)
@@ -317,7 +315,7 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
     try:
         env.commits.apply(operation)
         log_of(env).checkpoint(True)  # where it is found without the log
-        env.live().sync(True)
+        log_of(env).flush()
     finally:
         env.forget_last_commit()  # our own commit this time, and yet the mark has to be found
 
@@ -327,8 +325,9 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
 
 def size_of_copy(env: Environment) -> int:
     """How many bytes the new file will have: the pages in use, some for the next commit, and the reserve."""
-    stat = env.live().stat()
-    return int((2 + pages_in(stat) + stat["depth"] + 1 + RESERVE) * stat["psize"])
+    tree = log_of(env).tree
+    pages = tree.pages()
+    return int((2 + pages.occupied + pages.depth + 1 + RESERVE) * tree.page)
 
 
 def _lengthen(data: Path, size: int) -> None:
@@ -350,9 +349,11 @@ def _room_beside(env: Environment, size: int) -> int:
     return room - size
 
 
-def copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None],
-               txn: lmdb.Transaction[Any] | None = None) -> None:
-    """LMDB's copy, in this thread: it is over when the call is, whatever strikes. Another thread shows its progress."""
+def copy_pages(copy: Callable[[str, Any], None], place: Path, look: Callable[[], None], txn: Any) -> None:
+    """A copy of what a read sees, in this thread: it is over when the call is, whatever strikes.
+
+    Another thread shows its progress.
+    """
     errors: list[BaseException] = []
     copying, looking = threading.Lock(), threading.Lock()
 
@@ -373,7 +374,7 @@ def copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None],
         # Not a Thread of threading's, an exception can leave its start() by half.
         with contextlib.suppress(RuntimeError):  # none can be had: LMDB's copy needs one, too, and reports it
             start_new_thread(watch, ())
-        live.copy(str(place), compact=True, txn=txn)
+        copy(str(place), txn)
     with looking:  # the last look comes before what is shown next
         if errors:
             raise errors[0]

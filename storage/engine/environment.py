@@ -22,8 +22,6 @@ from threading import get_ident
 from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakSet
 
-import lmdb
-
 from .. import clocks, fork_hooks
 from ..commit.commits import Commits
 from ..errors import StoreClosed, StoreError, TransactionError
@@ -34,8 +32,10 @@ from ..format import records
 from ..format.keys import STORE_KEY
 from ..locks import ofd_lock
 from ..locks.presence import End, ReaderPresence, find_left_behind, find_other_user, judge
+from ..log.log import Log
 from ..notices import report
 from ..tree import lmdb_errors
+from ..tree.tree import Tree
 from .open_options import OpenOptions
 from .reader_gate import GatedRead, ReaderGate
 from .store_map import StoreMap
@@ -166,8 +166,8 @@ class Environment:
         """Whether open() has succeeded, and close() has not been called."""
         return self._opened and not self._closed
 
-    def live(self) -> lmdb.Environment:
-        """The LMDB environment, opened again in a forked child; StoreClosed after close()."""
+    def live(self) -> Log | Tree:
+        """What reads begin on, opened again in a forked child; StoreClosed after close()."""
         mapped = self.map.mapped
         if mapped is not None and not self._closed:
             return mapped
@@ -206,9 +206,9 @@ class Environment:
         _environments.discard(self)
 
     def _close_quietly(self) -> None:
-        if self.map.mapped is not None and not self.readonly:
-            with contextlib.suppress(lmdb.Error):
-                self.map.mapped.sync(True)
+        if self.map.log is not None and not self.readonly:
+            with contextlib.suppress(lmdb_errors.Error):
+                self.map.log.flush()
         self._close_files()
         self.commits.forget_warm()
 
@@ -280,7 +280,7 @@ class Environment:
         """
         return GatedRead(self)
 
-    def is_in_force(self, txn: lmdb.Transaction) -> bool:
+    def is_in_force(self, txn: Any) -> bool:
         """Whether the generation a read has begun in had no mark then. Asked once for each commit."""
         number = txn.id()
         if number != self.commits.warm_id and generation.successor(txn.get) is not None:
@@ -293,7 +293,7 @@ class Environment:
         self.commits.forget_warm()
         self.checked = -1
 
-    def leave_superseded(self, map_read: lmdb.Environment) -> None:
+    def leave_superseded(self, map_read: Log | Tree) -> None:
         """Go over, for a read that has found the mark in ``map_read`` and has ended."""
         if self.commits.in_own_transaction():
             raise TransactionError(f"{self.path} is being compacted by this thread; read from it once that has ended")
@@ -301,19 +301,19 @@ class Environment:
             if self.map.mapped is map_read:
                 self.map.go_over()
 
-    def cure_read(self, error: lmdb.Error | OSError) -> None:
+    def cure_read(self, error: lmdb_errors.Error | OSError) -> None:
         """Do what lets a read begin after this error; raise where nothing does."""
         if not lmdb_errors.is_failure(error):
             raise error
-        if isinstance(error, lmdb.MapResizedError) and self.commits.in_own_transaction():
+        if isinstance(error, lmdb_errors.MapResizedError) and self.commits.in_own_transaction():
             self.map.adopt_size()
-        elif isinstance(error, lmdb.MapResizedError):
+        elif isinstance(error, lmdb_errors.MapResizedError):
             with self.commits.writing:  # what a transaction of another thread sees of LMDB would be gone
                 self.map.adopt_size()
-        elif isinstance(error, lmdb.PanicError):
+        elif isinstance(error, lmdb_errors.PanicError):
             with self.commits.writing:
                 self.map.reopen()
-        elif not isinstance(error, lmdb.ReadersFullError) or not self.map.clear_readers():
+        elif not isinstance(error, lmdb_errors.ReadersFullError) or not self.map.clear_readers():
             raise lmdb_errors.translate_error(self.path, error) from error
 
     def flush(self) -> None:
@@ -321,12 +321,13 @@ class Environment:
         self.require_usable()
         with lmdb_errors.translated(self.path), self.commits.leading:
             try:
-                self.live().sync(True)
-            except lmdb.Error as error:
+                if not isinstance(log := self.live(), Tree):
+                    log.flush()
+            except lmdb_errors.Error as error:
                 self.map.note_failure(error)
                 raise
 
-    def moment(self, txn: lmdb.Transaction) -> int:
+    def moment(self, txn: Any) -> int:
         """A number for what this read sees: as no other state of the store has. LMDB's own
         begins again with each generation."""
         return int(self.map.generation.name) << 64 | int(txn.id())

@@ -21,10 +21,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import ref
-
-import lmdb
 
 from .. import clocks
 from ..fork_hooks import HERE, USUAL
@@ -98,7 +96,7 @@ class GatedRead:
         self._mark = ref(self)
         self.thread: int = threading.get_ident()
 
-    def __enter__(self) -> lmdb.Transaction:
+    def __enter__(self) -> Any:
         env, mark = self._env, self._mark
         while True:
             if HERE[0] != USUAL:
@@ -115,7 +113,7 @@ class GatedRead:
                     gate.inside.discard(mark)
                     env.leave_superseded(mapped)
                     continue
-            except (lmdb.Error, OSError) as error:
+            except (lmdb_errors.Error, OSError) as error:
                 gate.inside.discard(mark)
                 env.cure_read(error)
             except BaseException:

@@ -30,14 +30,11 @@ def readers(env: Environment) -> list[Reader]:
     microseconds: one that is always here, or lags by more than a few checkpoints, holds pages back.
     """
     with lmdb_errors.translated(env.path):
-        environment = env.live()
+        env.live()
         if not env.readonly:
             env.map.clear_readers()
-        last = env.map.last_state()
-    found = []
-    for line in environment.readers().splitlines()[1:]:
-        fields = line.split()
-        if len(fields) == 3 and fields[2].isdigit():  # "-": a slot kept, without a read
-            number = int(fields[2])
-            found.append(Reader(int(fields[0]), int(fields[1], 16), number, max(0, last - number)))
+        tree = env.map.tree
+        assert tree is not None
+        last = tree.state().transaction
+        found = [Reader(*read, lag=max(0, last - read.transaction)) for read in tree.readers()]
     return sorted(found, key=lambda reader: -reader.lag)

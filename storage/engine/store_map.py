@@ -14,31 +14,26 @@ from __future__ import annotations
 
 import errno
 import mmap
-import os
 import resource
 import threading
 from collections.abc import Callable
-from io import FileIO
 from pathlib import Path
-from typing import cast
-
-import lmdb
+from typing import Any
 
 from .. import disk
 from ..errors import RaxlogError, ReadOnlyStore, StoreError
 from ..folder import directory, generation, log_file
 from ..folder.store_files import StoreFiles
 from ..locks import presence
-from ..log.log import Log
+from ..log.log import END, Log
 from ..tree import lmdb_errors, map_lock, meta_pages
 from ..tree.lmdb_file import RESERVE
-from ..tree.reader_slots import ReaderSlots
+from ..tree.tree import Tree
 from .open_options import OpenOptions
 from .reader_gate import ReaderGate
 
 DEFAULT_MAP_SIZE = 64 << 30
 _LEAST_MAP = 1 << 24
-MAX_DATABASES = 16
 _MOST_MOVES = 20  # generations that may be removed during one opening
 
 
@@ -54,17 +49,19 @@ class StoreMap:
         self._forget_last_commit = forget_last_commit
         self.opening: threading.RLock = threading.RLock()  # held while the file is mapped; another in a forked child
         self.generation: Path = path  # the folder of the generation that is mapped
-        self.mapped: lmdb.Environment | None = None  # the log, where there is one, in front of LMDB's own
-        self._slots: ReaderSlots | None = None  # with LMDB's environment
-        self._map_lock: FileIO | None = None
-        self.lock_inode: int = 0  # of LMDB's lock file
-        self.log: Log | None = None  # None in snapshots
-        self.failed_flush: lmdb.Error | None = None
+        self.tree: Tree | None = None
+        self.log: Log | None = None  # in front of it; None in snapshots
+        self.failed_flush: lmdb_errors.Error | None = None
 
-    def _live(self) -> lmdb.Environment:
-        """LMDB's environment, which is open."""
-        assert self.mapped is not None
-        return self.mapped
+    @property
+    def mapped(self) -> Log | Tree | None:
+        """What reads begin on, where it is open."""
+        return self.log or self.tree
+
+    def _live(self) -> Tree:
+        """The tree, which is open."""
+        assert self.tree is not None
+        return self.tree
 
     # -- opening ------------------------------------------------------------------------
 
@@ -89,10 +86,10 @@ class StoreMap:
         while True:
             try:
                 self._map(wanted, size)
-            except lmdb.MapResizedError:
+            except lmdb_errors.MapResizedError:
                 self._unmap()
                 continue  # another process grew the file between two steps of the opening
-            except (lmdb.Error, StoreError, OSError):
+            except (lmdb_errors.Error, StoreError, OSError):
                 self._unmap()
                 missed, wanted = wanted, directory.generation(self._path)
                 left -= 1
@@ -122,24 +119,18 @@ class StoreMap:
         lockless = options.readonly and (at_rest or not directory.can_register(folder))
         while True:
             try:
-                self._slots, self._map_lock = map_lock.open_held(
-                    folder, map_size=size, readonly=options.readonly, lock=not lockless,
-                    # No spare transactions: a fork would leave their reader slots in doubt.
-                    max_readers=options.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=0,
-                )
+                self.tree = Tree(folder, size, locks="none" if lockless else "ours", readonly=options.readonly,
+                                 max_readers=options.max_readers)
                 break
-            except lmdb.MapResizedError:
+            except lmdb_errors.MapResizedError:
                 continue  # another process grew the file between two steps of the opening: again
-            except lmdb.MemoryError:
+            except lmdb_errors.MapMemoryError:
                 if size <= _LEAST_MAP:
                     raise
                 size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
-        self.lock_inode = 0 if lockless else os.stat(folder / directory.LOCK).st_ino
-        self.mapped = real = self._slots.opened
         names = [directory.LOCK, directory.DATA]
         if not at_rest:
-            self.log = Log(folder, real, options, shares=not lockless, store_map=self, begin=self._slots.begin)
-            self.mapped = cast(lmdb.Environment, self.log)
+            self.log = Log(folder, self.tree, options, shares=not lockless, store_map=self)
             names += [log_file.LOG, log_file.STATE]
         self._files.follow(folder, *names, guard=None if self.log is None else self.log.state)
 
@@ -148,12 +139,12 @@ class StoreMap:
         with self.begin_read() as txn:
             return generation.successor(txn.get)
 
-    def begin_read(self) -> lmdb.Transaction:
+    def begin_read(self) -> Any:
         """A read transaction of the opening, before any other can begin."""
         while True:
             try:
-                return self._live().begin() if self._slots is None or self.log is not None else self._slots.begin()
-            except lmdb.MapResizedError:
+                return (self.log or self._live()).begin()
+            except lmdb_errors.MapResizedError:
                 self._adopt()
 
     def follow(self) -> None:
@@ -182,17 +173,15 @@ class StoreMap:
             self.gate.shut(lambda: self.remap(self._size()))
         except RaxlogError:
             raise
-        except (OSError, lmdb.Error) as error:
+        except (OSError, lmdb_errors.Error) as error:
             raise lmdb_errors.cannot_open(self._path, error, self.options.readonly) from error
 
     def _unmap(self) -> None:
         if self.log is not None:
             self.log.close()  # where an exception strikes it, it is run again
-        if self._slots is not None:
-            self._slots.close()
-        self.mapped = self._slots = self.log = None
-        if self._map_lock is not None:
-            self._map_lock.close()
+        if self.tree is not None:
+            self.tree.close()
+        self.tree = self.log = None
 
     def close(self) -> None:
         """Close the map and the log."""
@@ -204,19 +193,21 @@ class StoreMap:
         With ``unclean`` it is kept, and not closed: that would wait, even at exit, for a thread that is not here.
         """
         self.opening = threading.RLock()
-        if unclean and self._slots is not None:
+        if self.tree is None:
+            return
+        map_lock.part_from_parent(self.tree.lock_inode)
+        if unclean:
             import ctypes  # noqa: PLC0415 - hardly any process comes here
 
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._slots.opened))
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.mapped))
-            self.mapped = self._slots = self.log = None
-        map_lock.part_from_parent(self.lock_inode)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.tree))
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.log))
+            self.tree = self.log = None
 
     def clear_readers(self) -> int:
         """Free the places of readers that have died; how many there were."""
-        return 0 if self._slots is None else self._slots.clear()
+        return 0 if self.tree is None else self.tree.clear_readers()
 
-    def note_failure(self, error: lmdb.Error) -> None:
+    def note_failure(self, error: lmdb_errors.Error) -> None:
         """After an error in a commit or a flush. Where the disk has failed, nothing more is written.
 
         What the system could not flush it takes for flushed from then on. A later commit with
@@ -230,31 +221,29 @@ class StoreMap:
 
     def last_transaction_id(self) -> int:
         """The number of the newest commit; -1 where none is mapped."""
-        return -1 if self.mapped is None else int(self.mapped.info()["last_txnid"])
-
-    def last_state(self) -> int:
-        """The number of the newest state in LMDB's file, as its table of readers counts them."""
-        assert self._slots is not None
-        return int(self._slots.opened.info()["last_txnid"])
+        if self.log is not None:
+            return int(self.log.words[END])
+        return -1 if self.tree is None else self.tree.state().transaction
 
     # -- its size -----------------------------------------------------------------------
 
     def pages_used(self) -> int:
         """The pages of the file that hold something or have held something."""
-        return int(self._live().info()["last_pgno"]) + 1
+        return self._live().state().pages
+
+    def records(self) -> int:
+        """How many records the tree holds, about: what the log holds besides is not counted."""
+        return self._live().pages().records
 
     def _size(self) -> int:
-        return int(self._live().info()["map_size"])
-
-    def _page_size(self) -> int:
-        return int(self._live().stat()["psize"])
+        return self._live().state().map_size
 
     def set_size(self, size: int) -> None:
-        """Map so many bytes. Behind the shut gate. lmdb.Error: it is as before."""
+        """Map so many bytes. Behind the shut gate. lmdb_errors.Error: it is as before."""
         before = self._size()
         try:
-            self._live().set_mapsize(size)
-        except lmdb.Error:
+            (self.log or self._live()).set_size(size)
+        except lmdb_errors.Error:
             self.remap(before)  # the old map is gone: without it the next access is a SIGSEGV
             raise
 
@@ -262,14 +251,14 @@ class StoreMap:
         """Adopt the growth of another process: twice what is used, up to the ceiling."""
         try:
             self.gate.shut(self._adopt)
-        except lmdb.Error as error:
+        except lmdb_errors.Error as error:
             raise lmdb_errors.translate_error(self._path, error) from error
 
     def _adopt(self) -> None:
-        needed = self.pages_used() * self._page_size()
+        needed = self.pages_used() * self._live().page
         try:
             self.set_size(max(needed, min(needed * 2, self._largest())))
-        except lmdb.MemoryError:
+        except lmdb_errors.MapMemoryError:
             self.set_size(needed)
 
     def grow(self, lent: int = 0) -> bool:
@@ -277,7 +266,7 @@ class StoreMap:
         self.clear_readers()  # pages held back by dead readers may be all that is missing
         size = self._size()
         doubled = [min(wanted, self._largest()) for wanted in (size * 2, size + size // 4)]
-        for wanted in [(self.pages_used() + lent) * self._page_size()] if lent else doubled:
+        for wanted in [(self.pages_used() + lent) * self._live().page] if lent else doubled:
             if wanted <= size:
                 return False
             if not _has_address_space(wanted - size):
@@ -285,13 +274,13 @@ class StoreMap:
             try:
                 self.gate.shut(lambda wanted=wanted: self.set_size(wanted))  # type: ignore[misc]
                 return True
-            except lmdb.MemoryError:
+            except lmdb_errors.MapMemoryError:
                 continue  # no address space for so much
         return False
 
     def _largest(self) -> int:
         """The size beyond which the map does not grow: the ceiling, or what others use beyond it, and the reserve."""
-        page = self._page_size()
+        page = self._live().page
         ceiling, reserve, used = self.options.max_map_size or 1 << 62, RESERVE * page, self.pages_used() * page
         return reserve + (ceiling if used <= ceiling + reserve else used)
 

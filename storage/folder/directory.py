@@ -25,14 +25,13 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import lmdb
-
 from .. import clocks, disk
 from ..crash_point import crash_point
 from ..errors import InvalidArgument, NotAStore, ReadOnlyStore, StoreError, StoreFull
 from ..format import records
 from ..format.keys import STORE_FORMAT, STORE_KEY
-from ..tree import lmdb_file, map_lock
+from ..tree import lmdb_errors, lmdb_file, map_lock
+from ..tree.tree import Tree
 from . import log_file
 
 CURRENT = "CURRENT"
@@ -162,7 +161,7 @@ def create(path: Path, settings: dict[str, object], room: int = 1 << 62) -> None
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
                 sync_folder(path.parent)  # another creator was first, and its store is whole
-    except (OSError, lmdb.Error) as error:
+    except (OSError, lmdb_errors.Error) as error:
         raise cannot_create(path, error) from error
 
 
@@ -240,17 +239,12 @@ def _build(folder: Path, settings: dict[str, object], room: int) -> None:
     data = folder / FIRST_GENERATION
     data.mkdir()
     reserve_lock(data)
-    opened = lmdb.open(str(data), map_size=1 << 20, max_dbs=0, subdir=True)
-    try:
-        uuid = os.urandom(16)
-        row = [STORE_FORMAT, uuid, clocks.now_ms(), 1, settings, 0]
-        with opened.begin(write=True) as txn:
-            txn.put(STORE_KEY, records.seal(STORE_KEY, row))
-            txn.put(log_file.APPLIED, log_file.UNUSED)
-            log_file.create(data, uuid, room)
-        opened.sync(True)
-    finally:
-        opened.close()
+    uuid = os.urandom(16)
+    row = [STORE_FORMAT, uuid, clocks.now_ms(), 1, settings, 0]
+    with Tree(data, 1 << 20, create=True) as made, made.write() as txn:
+        txn.put(STORE_KEY, records.seal(STORE_KEY, row))
+        txn.put(log_file.APPLIED, log_file.UNUSED)
+        log_file.create(data, uuid, room)
     furnish(folder)
     for file in (data / DATA, folder / WRITER, folder / WAKE, folder / CURRENT):
         sync_file(file)

@@ -16,7 +16,7 @@ cdef Py_ssize_t common_front(bytes value, bytes base) except -1
 cdef Py_ssize_t number_at(bytes body, Py_ssize_t at) except -1
 
 cdef class Log:
-    cdef public object real
+    cdef public object tree
     cdef public object begin_raw
     cdef public bint durable
     cdef public bint readonly
@@ -61,9 +61,8 @@ cdef class Log:
     cpdef unsigned long long lsn_at(self, unsigned long long place)
     cpdef object take_orphan(self)
     cpdef tuple look(self, object raw)
-    cpdef View begin(self, bint write=*)
     @cython.locals(applied="unsigned long long", end="unsigned long long", overlay=Overlay, seen=tuple, view=View)
-    cpdef View read(self, object begin=*)
+    cpdef View begin(self, object begin=*)
     cpdef object refuse_lie(self, Py_ssize_t tries)
     @cython.locals(applied="unsigned long long", left=LogTransaction)
     cpdef LogTransaction write(self)

@@ -19,8 +19,8 @@ the record that ends there must be in the ring, which goes on no further than to
 One that enters beside others, and finds a whole record behind END with no writer at work, takes it in for all: its call
 was killed, and an opening shows it, or none.
 
-To the layers above a log is LMDB's environment with what was committed since in front of it: begin() gives a view of
-both, or a transaction that appends a record; the number of the last transaction is the log's end.
+begin() gives a view of the tree with what was committed since in front of it, write() a transaction that appends a
+record. The number of the last transaction is the log's end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import lmdb
 from raxlog.storage import disk, fork_hooks
 from raxlog.storage.errors import (
     CorruptionError,
@@ -55,8 +54,9 @@ from raxlog.storage.format.keys import STORE_KEY
 from raxlog.storage.locks import ofd_lock
 from raxlog.storage.locks.writer_lock import WriterLock
 from raxlog.storage.notices import note, noted
-from raxlog.storage.tree import changed_pages, map_lock
+from raxlog.storage.tree import changed_pages, lmdb_errors, map_lock
 from raxlog.storage.tree.lmdb_file import RESERVE, PageFile
+from raxlog.storage.tree.tree import Tree
 from raxlog.storage.wake.stop import wake
 from xxhash import xxh3_64_intdigest
 
@@ -151,7 +151,7 @@ def put_changes(txn: Any, changes: list[tuple[bytes, bytes | None]], upto: int, 
     put(log_file.APPLIED, records.seal(log_file.APPLIED, [upto, chain, *(begun or (upto, chain))]))
 
 
-class LogError(lmdb.Error):
+class LogError(lmdb_errors.Error):
     """The disk has failed under the log: to the layers above like an error of LMDB's."""
 
     def __init__(self, error: OSError) -> None:
@@ -169,14 +169,14 @@ def number_at(body: bytes, at: int) -> int:
 class Log:
     """One process' end of the log of one store. What is not here it has of LMDB's environment."""
 
-    def __init__(self, folder: Path, real: Any, options: OpenOptions, *, shares: bool, rescues: bool = False,
-                 store_map: StoreMap | None = None, begin: Callable[[], Any] | None = None) -> None:
-        """Enter. Without ``store_map`` it can only be read. ``begin``: how a read of LMDB's begins.
+    def __init__(self, folder: Path, tree: Any, options: OpenOptions, *, shares: bool, rescues: bool = False,
+                 store_map: StoreMap | None = None) -> None:
+        """Enter. Without ``store_map`` it can only be read. ``tree``: a Tree, or the pages of a damaged one.
 
         Not ``shares``: the store is at rest, and nothing in its folder may be locked or written. ``rescues``: what is
         damaged is no error, and what can be read is taken; ``damage`` says what cannot.
         """
-        self.real = real
+        self.tree = tree
         self.files: list[FileIO | PageFile] = []
         self.file: int = -1
         self.synced: int = -1
@@ -191,7 +191,7 @@ class Log:
         self.readonly: bool = options.readonly
         self.damage: CorruptionError | None = None
         self.rescues = rescues
-        self.begin_raw: Callable[[], Any] = begin or real.begin
+        self.begin_raw: Callable[[], Any] = tree.begin
         self.durable: bool = options.durability != "relaxed"
         with self.begin_raw() as raw:
             owner = records.store_row(raw.get(STORE_KEY), folder.parent)[1]
@@ -245,26 +245,14 @@ class Log:
         if store_map is not None:  # last: a circle would keep the files open, where an exception strikes there
             self.room: Room = Room(self, store_map, folder)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.real, name)
-
-    def info(self) -> dict[str, Any]:
-        """LMDB's, but for the last transaction."""
-        return {**self.real.info(), "last_txnid": self.words[END]}
-
-    def sync(self, force: bool = False) -> None:
-        """Have the disk hold all that has been committed; a checkpoint has flushed what it wrote."""
-        self.flush()
-
-    def copy(self, path: str, compact: bool = False, txn: View | None = None) -> None:
-        """A copy of LMDB's file with all that a view sees, or that is committed now. The log goes on beside it."""
-        with self.read() if txn is None else contextlib.nullcontext(txn) as view:
-            held = view.lmdb()
-            self.real.copy(path, compact=compact, txn=held)
-            changes = view.overlay.changes(unseal(held.get(log_file.APPLIED))[0], view.upto)
+    def copy(self, place: str, view: View) -> None:
+        """A copy of the tree with all that a view sees. The log goes on beside it."""
+        held = view.lmdb()
+        self.tree.copy(place, held)
+        changes = view.overlay.changes(unseal(held.get(log_file.APPLIED))[0], view.upto)
         if changes:
-            size = 2 * os.stat(f"{path}/{directory.DATA}").st_size + MOST_MEMORY
-            with lmdb.open(path, map_size=8 * size, create=False) as made, made.begin(write=True) as raw:
+            size = 2 * os.stat(f"{place}/{directory.DATA}").st_size + MOST_MEMORY
+            with Tree(Path(place), 8 * size) as made, made.write() as raw:
                 put_changes(raw, changes, view.upto, 0)
 
     # -- joining ------------------------------------------------------------------------
@@ -320,7 +308,7 @@ class Log:
         """Count a record that a killed call has left behind the end, where no writer is at work."""
         deadline = clocks.elapsed() + MOMENT
         while True:
-            self.read().abort()
+            self.begin().abort()
             if self.next_record() is None:
                 return
             try:
@@ -330,7 +318,7 @@ class Log:
                 if clocks.elapsed() > deadline:
                     return
                 clocks.sleep(0.001)
-        self.read().abort()
+        self.begin().abort()
         if self.next_record() is not None:
             os.fdatasync(self.file)
             with self.begin_raw() as raw, self.mutex:
@@ -419,11 +407,7 @@ class Log:
 
     # -- following ----------------------------------------------------------------------
 
-    def begin(self, write: bool = False) -> View:
-        """A view for reading, or the write transaction, as LMDB's environment gives one."""
-        return self.write() if write else self.read()
-
-    def read(self, begin: Callable[[], Any] | None = None) -> View:
+    def begin(self, begin: Callable[[], Any] | None = None) -> View:
         """A view for reading, of all that is acknowledged."""
         tries = 0
         while True:
@@ -475,7 +459,7 @@ class Log:
         if words[LARGE]:
             self.after_large()
         if words[END] != self.pos:
-            self.read(self.snapshot).abort()
+            self.begin(self.snapshot).abort()
             if max(words[END], words[FLUSHED]) < self.pos:
                 self.refuse_lie(MOST_TRIES + 1)
         with self.mutex:
@@ -492,12 +476,12 @@ class Log:
             try:
                 self.is_slotless = False
                 return self.begin_raw()
-            except lmdb.MapResizedError:
+            except lmdb_errors.MapResizedError:
                 self.room.map.adopt_size()
-            except lmdb.ReadersFullError:
-                if not self.real.reader_check():
+            except lmdb_errors.ReadersFullError:
+                if not self.tree.clear_readers():
                     self.is_slotless = True  # its number is that of the next state, too
-                    return self.real.begin(write=True)
+                    return self.tree.write()
 
     def rebase(self, floor: int) -> None:
         """Forget what LMDB holds."""
@@ -713,7 +697,7 @@ class Log:
                 self.flushed = clocks.elapsed()
                 if self.words[FLUSHED] < self.words[END]:
                     self.flush()
-        except lmdb.Error as error:
+        except lmdb_errors.Error as error:
             self.room.map.note_failure(error)
         except OSError as error:  # a read: a call that has to wait for a checkpoint raises it
             if self.failure != str(error):
@@ -733,10 +717,10 @@ class Log:
 
     # -- checkpoints --------------------------------------------------------------------
 
-    def set_mapsize(self, size: int) -> None:
-        """Have LMDB map so much, with no checkpoint under way. Behind the shut gate."""
+    def set_size(self, size: int) -> None:
+        """Have the tree map so much, with no checkpoint under way. Behind the shut gate."""
         with self.checkpointing:
-            self.real.set_mapsize(size)
+            self.tree.set_size(size)
 
     def make_ring_room(self, end: int) -> None:
         """Checkpoints until the record fits, and the overlay is small."""
@@ -764,7 +748,7 @@ class Log:
                 if waits:
                     raise
                 return
-            except lmdb.MapResizedError:
+            except lmdb_errors.MapResizedError:
                 if not waits:
                     return  # the thread's: a transaction adopts it
                 self.room.map.adopt_size()
@@ -783,7 +767,7 @@ class Log:
 
     def put_all(self, view: LogTransaction | None, lent: bool) -> None:
         """One transaction of LMDB, with all up to the end."""
-        with self.real.begin(write=True) as txn:
+        with self.tree.write() as txn:
             applied, before, begun = unseal(txn.get(log_file.APPLIED))
             self.words[APPLIED] = max(self.words[APPLIED], applied)
             self.words[KEPT] = max(self.words[KEPT], begun[0])
@@ -836,8 +820,8 @@ class Log:
             try:
                 self.checkpoint(True, view, lent)
                 return
-            except lmdb.Error as error:
-                is_full = isinstance(error, lmdb.MapFullError)
+            except lmdb_errors.Error as error:
+                is_full = isinstance(error, lmdb_errors.MapFullError)
                 if is_full and self.room.map.grow():
                     continue
                 if self.closed:  # there was no address space, and the file is mapped anew
@@ -851,7 +835,7 @@ class Log:
             # Two commits of nothing: then LMDB uses again what the last ones have freed.
             with self.checkpointing, self.held(True):
                 for _ in range(2):
-                    with self.real.begin(write=True) as txn:
+                    with self.tree.write() as txn:
                         txn.put(log_file.APPLIED, txn.get(log_file.APPLIED) or b"")
                 self.words[AGED] += 1
                 self.words[GIVEN] = 64
@@ -861,7 +845,7 @@ class Log:
         if not self.words[LARGE]:
             return
         with self.checkpointing, self.held(True):
-            with self.real.begin(write=True) as txn:
+            with self.tree.write() as txn:
                 applied, _, begun = unseal(txn.get(log_file.APPLIED))
             if applied > self.words[END]:
                 self.words[END] = self.words[FLUSHED] = self.words[APPLIED] = applied
@@ -874,7 +858,7 @@ class Log:
         try:
             self.stop()
             if self.forks == fork_hooks.forks and not self.readonly and self.file >= 0:
-                with disk.ErrorsIgnored(LockTimeout, lmdb.Error):  # of a disk that fails: the next opening looks
+                with disk.ErrorsIgnored(LockTimeout, lmdb_errors.Error):  # of a disk that fails: the next opening looks
                     self.flush()
                     self.checkpoint(False)
         finally:
@@ -956,7 +940,7 @@ class LogTransaction(View):
     def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
         """Store a value. False, and nothing done, if the key is there and overwrite is off."""
         if not 0 < len(key) <= MOST_KEY:  # the checkpoint could not take it
-            raise lmdb.BadValsizeError(f"a key of {len(key)} bytes")
+            raise lmdb_errors.BadValsizeError(f"a key of {len(key)} bytes")
         if not overwrite and self.get(key) is not None:
             return False
         self.touch(key)
@@ -977,7 +961,7 @@ class LogTransaction(View):
             self.touched[key] = self.overlay.rows.get(key)
 
     def commit(self) -> None:
-        """Append its record: it counts when this returns. As safe as the durability says. StoreFull, lmdb.Error."""
+        """Append its record: it counts when this returns. As safe as the durability says. StoreFull, LogError."""
         log = self.log
         if self.touched:
             room = log.room

@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Any
 
-import lmdb
+from raxlog.storage.tree import lmdb_errors
 from raxlog.storage.trees.rax import disorder
 
 SOURCE_HASH = ""
@@ -262,7 +262,7 @@ class View:
             self.lmdb()
         return self.raw.get(key)
 
-    def cursor(self, db: Any = None) -> Any:
+    def cursor(self) -> Any:
         """LMDB's cursor where there is nothing to merge, else one that merges."""
         if self.raw is None:
             self.lmdb()
@@ -272,15 +272,11 @@ class View:
 
     def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
         """A view reads only."""
-        raise lmdb.ReadonlyError("a view reads only")
+        raise lmdb_errors.ReadonlyError("a view reads only")
 
     def delete(self, key: bytes) -> bool:
         """A view reads only."""
-        raise lmdb.ReadonlyError("a view reads only")
-
-    def stat(self, db: Any) -> Any:
-        """LMDB's."""
-        return self.lmdb().stat(db)
+        raise lmdb_errors.ReadonlyError("a view reads only")
 
     def release(self) -> None:
         """End LMDB's transaction, which is begun again where it is needed."""

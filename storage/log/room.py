@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from raxlog.storage import disk
 from raxlog.storage.errors import CorruptionError
 from raxlog.storage.folder import directory
-from raxlog.storage.tree import lmdb_errors, lmdb_file
+from raxlog.storage.tree import lmdb_errors
 from raxlog.storage.tree.lmdb_file import RESERVE
 
 from .overlay import Overlay, run_of  # cimport
@@ -61,15 +61,12 @@ class Room:
         """Learn how large LMDB's tree and file are."""
         self.seen = self.log.words[APPLIED]
         self.aged = self.log.words[AGED]
-        real = self.log.real
-        stat = real.stat()
-        self.page = stat["psize"]
-        self.depth = max(1, stat["depth"])
-        self.used = real.info()["last_pgno"] + 1
-        counts = stat["leaf_pages"], stat["branch_pages"], stat["overflow_pages"]
+        tree = self.log.tree
+        self.page, self.used = tree.page, tree.state().pages
+        self.depth, *counts, _ = tree.pages()
         if max(counts) > self.used:
             raise CorruptionError(f"LMDB counts {max(counts)} pages of a kind in a file of {self.used}: one is damaged")
-        self.leaves, branches, large = counts
+        branches, self.leaves, large = counts
         self.tree = self.leaves + branches
         self.free = self.used - self.tree - large - 2
 
@@ -103,13 +100,11 @@ class Room:
         """Count the pages in the file that LMDB can use at once: not its last commit's; none beside an old reader."""
         self.counted = self.seen
         self.reusable = 0
-        real = self.log.real
-        last = real.info()["last_txnid"]
-        for line in real.readers().splitlines()[1:]:
-            row = line.split()
-            if len(row) == 3 and row[2] != "-" and int(row[2]) < last:
-                return
-        if last == real.info()["last_txnid"]:
+        tree = self.log.tree
+        last = tree.state().transaction
+        if any(read.transaction < last for read in tree.readers()):
+            return
+        if last == tree.state().transaction:
             self.reusable = max(0, self.free - self.free // 100 - 16 - self.log.words[GIVEN])
 
     def take(self, wanted: int) -> bool:
@@ -137,7 +132,7 @@ class Room:
     def grow(self, pages: int) -> bool:
         """Have LMDB map so many pages, with no transaction open in this process. False: no room."""
         while True:
-            self.mapped = self.log.real.info()["map_size"] // self.page
+            self.mapped = self.log.tree.state().map_size // self.page
             if pages <= self.mapped:
                 return True
             if not self.map.grow():
@@ -145,13 +140,13 @@ class Room:
 
     def require(self, txn: Any, lent: bool) -> None:
         """StoreFull where a transaction of LMDB's own makes the store larger than it may become; ``lent``: larger."""
-        real = self.log.real
-        occupied = lmdb_file.pages_in(txn.stat(real.open_db(None, txn=txn)))
-        if occupied <= lmdb_file.pages_in(real.stat()):
+        tree = self.log.tree
+        occupied = tree.pages(txn).occupied
+        if occupied <= tree.pages().occupied:
             return
         if lent or (self.ceiling is not None and occupied > self.ceiling // self.page):
             raise lmdb_errors.no_room(self.folder.parent)
-        used = real.info()["last_pgno"] + 1
+        used = tree.state().pages
         if occupied + RESERVE > used:
             try:
                 disk.allocate(self.folder / directory.DATA, used * self.page, (occupied + RESERVE) * self.page)

@@ -20,6 +20,15 @@ import lmdb
 from .. import disk
 from ..errors import CorruptionError, NotAStore, ReadOnlyStore, SettingsConflict, StoreError, StoreFull
 
+# For the rooms above, none of which imports LMDB.
+Error = lmdb.Error
+MapFullError = lmdb.MapFullError
+MapResizedError = lmdb.MapResizedError
+MapMemoryError = lmdb.MemoryError
+PanicError = lmdb.PanicError
+ReadersFullError = lmdb.ReadersFullError
+ReadonlyError = lmdb.ReadonlyError
+BadValsizeError = lmdb.BadValsizeError
 _CUT_SHORT = (errno.EIO, -30772)  # by LMDB 0.9 and 1.0
 _PIECE = 1 << 18
 _DAMAGED = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.BadTxnError)

@@ -21,9 +21,9 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from .. import disk
 
@@ -45,11 +45,6 @@ _NODE = struct.Struct("=HHHH")
 _NUMBER = struct.Struct("=Q")
 _DATABASE = "IHHQQQQQ"  # page size, flags, depth, branch, leaf, overflow pages, entries, root
 _META = struct.Struct(f"=IIQQ{_DATABASE}{_DATABASE}QQ")
-
-
-def pages_in(stat: Mapping[str, Any]) -> int:
-    """The pages of a database's records and their tree, by what LMDB says of it."""
-    return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
 
 
 class PageFault(Exception):

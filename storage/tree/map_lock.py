@@ -17,64 +17,17 @@ others pass it: what drops that lock is stopped too.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import mmap
 import os
 from io import FileIO
 from pathlib import Path
-from typing import Any
-
-import lmdb
 
 from .. import disk
 from ..errors import StoreError
 from ..locks import ofd_lock, presence
-from .reader_slots import ReaderSlots
 
 LOCK = "lock.mdb"
 _FIXED = 0x10  # MAP_FIXED, from <linux/mman.h>
-
-
-def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[ReaderSlots, FileIO | None]:
-    """Map a generation with LMDB's locks and ours; ours go with the file, to be closed after LMDB.
-
-    None without ``lock``. The slots of readers that have died are freed before anything is read: they may be all
-    that there are. lmdb.Error; StoreError where the lock file was deleted in use; LockTimeout where another process
-    was stopped in its opening.
-    """
-    if not lock:
-        slots = ReaderSlots(None)
-        slots.use(lmdb.open(str(generation), create=False, lock=False, **options))
-        return slots, None
-    file = open_in_place(generation / LOCK)
-    try:
-        ofd_lock.enter(file, generation.parent, lambda: ofd_lock.is_shared(file, 0))
-        slots = ReaderSlots(generation / LOCK)
-        if not ofd_lock.is_free(file, 0, 1):  # else LMDB makes the mutex anew
-            slots.wait()  # to open is to read
-        opened = lmdb.open(str(generation), create=False, **options)
-        try:
-            slots.use(opened)
-            slots.clear()
-            with slots.begin():  # with its first read LMDB takes the lock on the process' byte
-                pid = os.getpid()
-                ofd_lock.take(file, 0, 1, shared=True, waits=True)
-                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, pid)
-                ofd_lock.take(file, pid, 1, shared=True)
-            ofd_lock.leave(file)
-        except BaseException:
-            opened.close()
-            raise
-    except BaseException as error:
-        file.close()
-        if disk.cause(error) == errno.EAGAIN:
-            raise StoreError(
-                f"{generation.parent} is open in another process with the number {os.getpid()}, by which LMDB knows a "
-                "process: in a PID namespace (container) of its own. Run both in one, or with different numbers."
-            ) from error
-        raise
-    return slots, file
 
 
 def part_from_parent(inode: int) -> None:

@@ -16,11 +16,8 @@ import mmap
 import os
 from pathlib import Path
 
-import lmdb
-
 from .. import clocks, disk
 from ..errors import LockTimeout
-from ..notices import note
 
 _HEAD = 16
 _KNOWN_FORMAT = 1 << 16 | 1  # of LMDB 0.9, where processes show by locks that they live
@@ -32,9 +29,9 @@ _NO_HEAD = memoryview(bytes(_HEAD)).cast("I")
 
 
 class ReaderSlots:
-    """The slots of one generation. ``opened`` is LMDB's environment, once it is mapped."""
+    """The mutex over the slots of one generation. ``owner[0]``: 0 where no thread has it."""
 
-    __slots__ = ("_begin", "_format", "_owner", "_store", "opened")
+    __slots__ = ("_format", "_store", "owner")
 
     def __init__(self, path: Path | None) -> None:
         """Of the lock file, which is there and which LMDB has not opened: to close a descriptor drops its locks.
@@ -48,36 +45,16 @@ class ReaderSlots:
                 if os.fstat(file.fileno()).st_size < _HEAD:
                     os.ftruncate(file.fileno(), _HEAD)  # LMDB makes it larger
                 head = memoryview(mmap.mmap(file.fileno(), _HEAD, access=mmap.ACCESS_READ)).cast("I")
-        self._format, self._owner = head[1:2], head[2:3]
-
-    def use(self, opened: lmdb.Environment) -> None:
-        """Read from LMDB's environment, which is open now."""
-        self.opened: lmdb.Environment = opened
-        self._begin = opened.begin
-
-    def begin(self) -> lmdb.Transaction:
-        """A read of LMDB's. lmdb.Error; LockTimeout where a process was stopped that has the mutex."""
-        if self._owner[0]:
-            self.wait()
-        return self._begin()
-
-    def clear(self) -> int:
-        """Free the slots of readers that have died; how many there were."""
-        self.wait()
-        cleared = int(self.opened.reader_check())
-        if cleared:
-            note("info", "%s: %d readers cleared, whose processes have died", self._store, cleared)
-        return cleared
+        self._format, self.owner = head[1:2], head[2:3]
 
     def close(self) -> None:
-        """Close LMDB's environment, and the map of the lock file."""
-        self.opened.close()
-        self._format = self._owner = _NO_HEAD
+        """Close the map of the lock file."""
+        self._format = self.owner = _NO_HEAD
 
     def wait(self) -> None:
         """Wait until no thread has the mutex. LockTimeout."""
         began, yields = clocks.elapsed(), _YIELDS
-        while self._format[0] == _KNOWN_FORMAT and (owner := self._owner[0] & _THREAD):
+        while self._format[0] == _KNOWN_FORMAT and (owner := self.owner[0] & _THREAD):
             if clocks.elapsed() > began + _PATIENCE:
                 raise LockTimeout(
                     f"waited {_PATIENCE:g} s for the readers of {self._store}: process or thread {owner} has their "

@@ -35,28 +35,42 @@ ordinals, numbers) never are: there the two agree after any inserts and removes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from ..errors import CorruptionError, InvalidArgument
 from ..format.keys import MAX_KEY
-
-if TYPE_CHECKING:
-    import lmdb
 
 SOURCE_HASH = ""
 
 NEXT = b"\x00"  # key + NEXT is the first byte string behind key: "> key" is ">= key + NEXT"
 
 
+class Cursor(Protocol):
+    """A place among the keys of a transaction. Keys and values are bytes, or LMDB's memory where that was asked for."""
+
+    def set_range(self, key: bytes, /) -> bool: ...
+    def set_key(self, key: bytes, /) -> bool: ...
+    def first(self) -> bool: ...
+    def last(self) -> bool: ...
+    def next(self) -> bool: ...
+    def prev(self) -> bool: ...
+    def key(self) -> Any: ...
+    def value(self) -> Any: ...
+    def item(self) -> tuple[Any, Any]: ...
+    def iternext(self, keys: bool = True, values: bool = True) -> Iterator[Any]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *error: Any) -> None: ...
+
+
 class ReadTransaction(Protocol):
-    """What a reader of records needs: an lmdb.Transaction, a WriteTransaction, or the pages of a damaged file."""
+    """What a reader of records needs: a tree's read, a view of the log, or the pages of a damaged file."""
 
     def get(self, key: bytes, /) -> Any: ...
-    def cursor(self) -> lmdb.Cursor[Any]: ...
+    def cursor(self) -> Cursor: ...
 
 
 class RaxTransaction(ReadTransaction, Protocol):
-    """What a rax needs of its transaction: an lmdb.Transaction, or a wrapper around one."""
+    """What a rax needs of its transaction: a tree's transaction, or one of the log's."""
 
     def put(self, key: bytes, value: bytes, /, *, overwrite: bool = True) -> bool: ...
     def delete(self, key: bytes, /) -> bool: ...
@@ -130,7 +144,7 @@ class RaxIterator:
 
     __slots__ = ("_cursor", "_prefix", "_skip", "eof", "key", "value")
 
-    def __init__(self, cursor: lmdb.Cursor[Any], prefix: bytes) -> None:
+    def __init__(self, cursor: Cursor, prefix: bytes) -> None:
         self._cursor = cursor
         self._prefix = prefix
         self._skip = len(prefix)
@@ -445,7 +459,7 @@ class Rax:
                 yield found[self._skip :]
 
 
-def step_from(cursor: lmdb.Cursor[Any], full: bytes) -> bool:
+def step_from(cursor: Cursor, full: bytes) -> bool:
     """Stand on the least key >= ``full`` of the database.
 
     CorruptionError where it is less: in a damaged page LMDB's search goes astray.
@@ -456,7 +470,7 @@ def step_from(cursor: lmdb.Cursor[Any], full: bytes) -> bool:
     return there
 
 
-def step_before(cursor: lmdb.Cursor[Any], full: bytes | None) -> bool:
+def step_before(cursor: Cursor, full: bytes | None) -> bool:
     """Stand on the greatest key < ``full`` of the database; None is behind all keys.
 
     CorruptionError where it is not less: in a damaged page LMDB's search goes astray.

@@ -408,9 +408,9 @@ def test_the_list_of_free_pages_is_read_where_it_goes_past_transaction_256(tmp_p
         for _ in range(280):
             stream.append({"text": "more"})
             checkpoint(store)
-            real = store._env.map.log.real  # type: ignore[union-attr]
-            if real.info()["last_txnid"] == 240:
-                reader = real.begin()  # pages freed from here on stay in the list
+            tree = store._env.map.tree
+            if tree is not None and tree.state().transaction == 240:
+                reader = tree.begin()  # pages freed from here on stay in the list
         reader.abort()
     with PageFile(data_of(path)) as file:
         meta = file.metas()[0]

@@ -119,7 +119,7 @@ def test_a_map_that_is_full_in_the_middle_of_a_group_grows_unnoticed(tmp_path: P
         for thread in range(8):
             numbers = [int(entry.fields["n"]) for entry in store.stream(f"t{thread}").range()]
             assert numbers == list(range(60))
-        assert store._env.live().info()["map_size"] > 1 << 16
+        assert store._env.map._size() > 1 << 16
 
 
 def test_at_the_ceiling_only_what_does_not_fit_fails(tmp_path: Path) -> None:

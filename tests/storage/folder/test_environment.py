@@ -21,7 +21,7 @@ import raxlog
 from children import Child, wait_until_stopped
 from environment_cases import numbers
 from raxlog.storage.locks import ofd_lock
-from raxlog.storage.tree.reader_slots import ReaderSlots
+from raxlog.storage.tree.tree import Tree
 
 
 def test_all_opens_of_a_path_share_one_environment_and_the_last_close_closes_it(path: Path) -> None:
@@ -113,7 +113,7 @@ def test_the_slots_of_killed_readers_are_cleared_on_open(path: Path) -> None:
             with Child(read) as child:
                 child.heard()
         with raxlog.open(path) as store:
-            assert "no active readers" in store._env.live().readers()
+            assert store.readers() == []
 
 
 def test_the_slots_of_killed_readers_are_found_when_all_are_taken(path: Path) -> None:
@@ -173,7 +173,7 @@ def test_an_opening_beside_one_that_was_stopped_names_the_process(
 def test_an_opening_passes_one_that_was_stopped(path: Path, options: dict[str, Any]) -> None:
     with raxlog.open(path) as store:
         store.stream("s").append({"n": 1})
-    with opening_stopped_in(path, ReaderSlots, "clear"), raxlog.open(path, **options) as store:
+    with opening_stopped_in(path, Tree, "clear_readers"), raxlog.open(path, **options) as store:
         assert numbers(store) == [1]
 
 

@@ -39,7 +39,7 @@ class Follower:
         self.feed = Feed(self.log.path.parent)
         self.feed.open(store._env.record.uuid)
         self.log.checkpoint(True)
-        with self.log.real.begin() as txn:
+        with self.log.tree.begin() as txn:
             self.rows = dict(txn.cursor())
         self.at, self.chain, *_ = unseal(self.rows.pop(log_file.APPLIED))
         self.seen = 0
@@ -96,7 +96,7 @@ def test_a_follower_has_what_the_store_has_however_slow_it_is(path: Path) -> Non
         follower.follow()
         assert follower.at - begun > 4 * RING
         assert follower.seen > 900
-        with follower.log.read() as view:
+        with follower.log.begin() as view:
             assert follower.at == view.upto
             rows = dict(view.cursor().iternext())
         del rows[log_file.APPLIED]
@@ -112,13 +112,13 @@ def test_the_second_reader_reads_the_segments_as_their_page_has_them(path: Path)
         work(store, random.Random(SEED), 50)
         follower = Follower(store)
         log = follower.log
-        with log.real.begin() as txn:
+        with log.tree.begin() as txn:
             first = dict(txn.cursor())
         work(store, random.Random(SEED + 1), 600)
         store.stream("a").extend([{"x": random.Random(SEED).randbytes(1000)}] * 80)  # one has no place in the ring
         store.stream("a").append({"n": 1})
         log.checkpoint(True)
-        with log.real.begin() as txn:
+        with log.tree.begin() as txn:
             last = dict(txn.cursor())
         segments = store._env.map.generation / SEGMENTS
         assert len(list(segments.iterdir())) > 5

@@ -994,19 +994,17 @@ def test_a_writer_that_dies_in_a_large_transaction_leaves_all_of_it_or_nothing_b
         run(path, f"""
 import contextlib
 inside = store._env.map.log
-real = inside.real
+tree = inside.tree
 @contextlib.contextmanager
 def begun(txn):
     with txn:
         yield txn
         if inside.words[3] and {when == 'before'}: kill()
     if inside.words[3]: kill()
-class Real:
-    def __getattr__(self, name): return getattr(real, name)
-    def begin(self, *given, **options):
-        txn = real.begin(*given, **options)
-        return begun(txn) if options.get("write") else txn
-inside.real = Real()
+class Dying:
+    def __getattr__(self, name): return getattr(tree, name)
+    def write(self): return begun(tree.write())
+inside.tree = Dying()
 store.stream("s").extend([{{"n": n, "x": "y" * 3000}} for n in range(1, 21)])
 print("it has not died")
 """)
@@ -1140,7 +1138,7 @@ def test_the_record_that_ends_at_the_checkpoint_stays_in_the_ring(path: Path, du
         for n in range(600):
             store.stream("s").append({"n": n, "x": rng.randbytes(rng.choice([10, 1000, 5000, RING // 3 - 3000]))})
             store.stream("s").trim(maxlen=3)
-            with inside.real.begin() as txn:
+            with inside.tree.begin() as txn:
                 upto, chain, begun = log.unseal(txn.get(log_file.APPLIED))
             assert inside.holds(upto, chain, begun), (n, upto, begun)
             assert begun[0] < upto or upto == 0 or inside.words[log.END] == upto

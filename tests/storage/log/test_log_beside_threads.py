@@ -228,7 +228,7 @@ def test_a_writer_that_found_no_place_for_a_reader_hides_no_later_state_from_rea
             child.finish()
         while True:
             try:
-                held.append(inside.real.begin())
+                held.append(inside.tree.begin())
             except lmdb.ReadersFullError:
                 break
         stream.append({"n": 6})

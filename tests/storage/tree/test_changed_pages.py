@@ -128,7 +128,7 @@ def test_a_value_that_became_shorter_in_one_transaction_keeps_its_pages_and_is_n
     with raxlog.open(path) as store:
         store.state.update(dict.fromkeys(KEYS, b"v" * 60))
         checkpoint(store)
-        with store._env.map.log.real.begin(write=True) as txn:
+        with store._env.map.log.tree.write() as txn:
             key = next(bytes(key) for key, _ in txn.cursor() if bytes(key).endswith(KEYS[7]))
             for size in (30_000, 5_000):
                 txn.put(key, records.seal(key, [b"x" * size]))

@@ -15,7 +15,7 @@ def numbers(store: raxlog.Store, name: str = "s") -> list[int]:
 
 
 def map_size(store: raxlog.Store) -> int:
-    return int(store._env.live().info()["map_size"])
+    return int(store._env.map._size())
 
 
 def everything_in(folder: Path) -> list[tuple[str, int, bytes]]:
