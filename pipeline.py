@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
-from types import UnionType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from .index.pubsub.pubsub import PubSub
@@ -25,7 +24,7 @@ from .stream.entries.sweep import sweep
 from .stream.group.group import Group
 from .stream.node.arguments import Codec, Compression, Name
 from .stream.node.stream_id import IDLike
-from .stream.node.typed import Entry
+from .stream.node.typed import Entry, Kind
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams
@@ -161,11 +160,10 @@ class Pipeline(Queue[Calls]):
 
     def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
                node_max_entries: int | None = None, codec: Codec | None = None,
-               type: type[Any] | UnionType | None = None) -> QueuedStream:
+               type: Kind = None) -> QueuedStream:
         """The stream of that name; its calls are queued. The options are those of Store.stream()."""
-        kind: Any = type  # a type or a union, which have an overload each
         stream = self._handle.stream(name, compression=compression, node_max_bytes=node_max_bytes,
-                                     node_max_entries=node_max_entries, codec=codec, type=kind)
+                                     node_max_entries=node_max_entries, codec=codec, type=type)
         return QueuedStream(self, stream)
 
     def group(self, stream: Name, group: Name) -> QueuedGroup:
@@ -197,7 +195,7 @@ class Pipeline(Queue[Calls]):
         """Drop what is queued."""
         self._steps = []
 
-    def execute(self, *, raise_on_error: bool = True) -> list[Any]:
+    def execute(self, *, raise_on_error: bool = True) -> list[Any]:  # each of its call's type
         """Run the calls in their order, in one commit; returns their results and leaves the pipeline empty.
 
         Each call sees the changes of those before it. A call that raises changes nothing. With ``raise_on_error``,

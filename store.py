@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
 from weakref import WeakMethod
 
 from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
@@ -35,9 +34,9 @@ from .stream.entries.session import Direct
 from .stream.entries.sweep import sweep
 from .stream.info import Maintenance
 from .stream.multi_read import Asked, Found, read_group_streams, read_streams
-from .stream.node.arguments import Codec, Compression, Fields, Name, Text, whole
+from .stream.node.arguments import Codec, Compression, Fields, Name, StreamOptions, Text, whole
 from .stream.node.stream_id import IDLike
-from .stream.node.typed import V
+from .stream.node.typed import Either, Kind, V
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams
@@ -190,18 +189,14 @@ class Store:
     # -- streams ------------------------------------------------------------------------
 
     @overload
-    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None, codec: Codec | None = None,
-               type: type[V] | None = None) -> Stream[V]: ...
+    def stream(self, name: Name, *, type: type[V] | None = None, **options: Unpack[StreamOptions]) -> Stream[V]: ...
 
     @overload
-    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None, codec: Codec | None = None,
-               type: UnionType) -> Stream[Any]: ...
+    def stream(self, name: Name, *, type: Kind, **options: Unpack[StreamOptions]) -> Stream[Either]: ...
 
     def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
                node_max_entries: int | None = None, codec: Codec | None = None,
-               type: type[Any] | UnionType | None = None) -> Stream[Any]:
+               type: Kind = None) -> Stream[Either]:
         """A handle on the stream of that name; the first append creates the stream.
 
         ``codec``             how this handle's appends encode values: "raw", "str", "json" or "msgpack". The first

@@ -10,44 +10,54 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, Unpack
 
 from .storage.clocks import Clock
 from .store import Store
 
 if TYPE_CHECKING:
-    from .stream.node.arguments import Appended
+    from .stream.node.arguments import Appended, StreamOptions
+    from .stream.node.typed import Kind
     from .tools.aio.handles import AsyncStore
 
 __all__ = ["Clock", "clock", "run", "store"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 clock = Clock
 _MEMORY, _ROOM = "/dev/shm", 64 << 20  # a file system in memory, and the bytes that must be free there
 
 
-@contextmanager
-def store(**options: Any) -> Iterator[Store]:
-    """A new store for one test, in memory where there is room, and removed with the block. Options of raxlog.open()."""
-    place = None
-    with suppress(OSError):
-        room = os.statvfs(_MEMORY)
-        place = _MEMORY if os.access(_MEMORY, os.W_OK) and room.f_bavail * room.f_frsize >= _ROOM else None
-    with (tempfile.TemporaryDirectory(prefix="raxlog-", dir=place, ignore_cleanup_errors=True) as folder,
-          Store.open(os.path.join(folder, "test.rax"), **options) as opened):
-        yield opened
+def _temporary(opener: Callable[Concatenate[str, P], Store]) -> Callable[P, AbstractContextManager[Store]]:
+    @contextmanager
+    def store(*args: P.args, **options: P.kwargs) -> Iterator[Store]:
+        """A new store for one test, in memory if there is room, removed with the block. Options of raxlog.open()."""
+        place = None
+        with suppress(OSError):
+            room = os.statvfs(_MEMORY)
+            place = _MEMORY if os.access(_MEMORY, os.W_OK) and room.f_bavail * room.f_frsize >= _ROOM else None
+        with (tempfile.TemporaryDirectory(prefix="raxlog-", dir=place, ignore_cleanup_errors=True) as folder,
+              opener(os.path.join(folder, "test.rax"), *args, **options) as opened):
+            yield opened
+
+    return store
 
 
-def run(handler: Callable[..., T], fields: Appended, /, *arguments: object, deliveries: int = 1, **options: Any) -> T:
+store = _temporary(Store.open)
+
+
+
+def run(handler: Callable[..., T], fields: Appended, /, *arguments: object, deliveries: int = 1,
+        type: Kind = None, **options: Unpack[StreamOptions]) -> T:
     """Call a worker's handler with an entry, as a worker does; its value, or what it raises. Nothing is retried.
 
-    ``fields`` are as for append(), ``options`` those of Store.stream(), such as ``codec`` and ``type``. ``arguments``
-    is what the handler takes behind the entry: the transaction of ``worker(transaction=True)``. ``deliveries`` is 1 at
-    the first attempt. Of an ``async`` handler it returns the coroutine, to be awaited.
+    ``fields`` are as for append(), ``type`` and ``options`` for Store.stream(). ``arguments`` is what the handler takes
+    behind the entry: the transaction of ``worker(transaction=True)``. ``deliveries`` is 1 at the first attempt. Of an
+    ``async`` handler it returns the coroutine, to be awaited.
     """
     with store() as opened:
-        stream = opened.stream("jobs", **options)
+        stream = opened.stream("jobs", type=type, **options)
         stream.append(fields)
         [entry] = stream.create_group("workers", start="0").read("worker")
     entry.deliveries = deliveries

@@ -21,8 +21,8 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from types import TracebackType, UnionType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from weakref import ref
 
 from .index.pubsub.pubsub import Binding, PubSub, Reached
@@ -34,9 +34,9 @@ from .stream.entries.session import Direct, Source
 from .stream.entries.sweep import sweep
 from .stream.group.group import Group
 from .stream.multi_read import Asked, Found, read_group_streams, read_streams
-from .stream.node.arguments import Codec, Compression, Fields, Name, Text, member_name, name_bytes
+from .stream.node.arguments import Codec, Compression, Fields, Name, StreamOptions, Text, member_name, name_bytes
 from .stream.node.stream_id import IDLike
-from .stream.node.typed import V
+from .stream.node.typed import Either, Kind, V
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams
@@ -116,18 +116,14 @@ class Calls:
         return self._source
 
     @overload
-    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None, codec: Codec | None = None,
-               type: type[V] | None = None) -> Stream[V]: ...
+    def stream(self, name: Name, *, type: type[V] | None = None, **options: Unpack[StreamOptions]) -> Stream[V]: ...
 
     @overload
-    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None, codec: Codec | None = None,
-               type: UnionType) -> Stream[Any]: ...
+    def stream(self, name: Name, *, type: Kind, **options: Unpack[StreamOptions]) -> Stream[Either]: ...
 
     def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
                node_max_entries: int | None = None, codec: Codec | None = None,
-               type: type[Any] | UnionType | None = None) -> Stream[Any]:
+               type: Kind = None) -> Stream[Either]:
         """The stream of that name, inside this commit; the options are those of Store.stream()."""
         self._open()
         return self._streams.handle(name, compression, node_max_bytes, node_max_entries, codec, type)

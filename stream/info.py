@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..storage.errors import CorruptionError, NoStream
 from ..storage.figures import Figures
@@ -66,7 +66,7 @@ class StreamInfo(Figures):
     idempotence_cap: int | None  # how many of each producer at most; None: no cap
     remembered: int  # of all producers, with those that can be forgotten
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The figures by name; of the retention the rules that are set."""
         return Figures.to_dict(self) | {"retention": self.retention and self.retention.to_dict()}
 
@@ -137,7 +137,7 @@ class Configured(Figures):
     def __bool__(self) -> bool:
         return self != Configured()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """What has changed by name; of the retention the rules that are set."""
         changed = Figures.to_dict(self) | {"retention": None if self.retention is None else self.retention.to_dict()}
         return {name: value for name, value in changed.items() if value is not None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from types import UnionType
 from typing import Any
 
 from ..storage.commit.write_transaction import WriteTransaction
@@ -21,6 +20,7 @@ from .info import Maintenance
 from .node.arguments import Name, Text, name_bytes, text_of
 from .node.model import model_of
 from .node.stream_id import now_ms
+from .node.typed import Kind
 from .node.values import checked_codec
 from .stream import Stream
 
@@ -40,7 +40,7 @@ class Streams:
         return Streams(source, self.limits, self.encoding)
 
     def handle(self, name: Name, compression: str | None, node_max_bytes: int | None,
-               node_max_entries: int | None, codec: str | None, kind: type[Any] | UnionType | None) -> Stream[Any]:
+               node_max_entries: int | None, codec: str | None, kind: Kind) -> Stream[Any]:
         """A handle on the stream of that name."""
         limits = self.limits.changed(compression, node_max_bytes, node_max_entries)
         checked_codec(codec)

@@ -89,7 +89,7 @@ class Report(Figures):
     def ok(self) -> bool:
         return not self.problems
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return Figures.to_dict(self) | {"ok": self.ok}
 
     def __str__(self) -> str:

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from ...storage.errors import CorruptionError, RaxlogError, StoreError
 from ...storage.figures import Figures
@@ -52,7 +51,7 @@ class Verification(Figures):
         """True if every byte is unchanged."""
         return not self.problems
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The figures by name, and ``ok``."""
         return Figures.to_dict(self) | {"ok": self.ok}
 

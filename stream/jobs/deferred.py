@@ -26,7 +26,7 @@ from ..entries.header import NodeLimits
 from ..entries.session import Direct, Source
 from ..node.arguments import duration_ms, text_of
 from ..node.decode import flatten
-from ..node.entry import Entry
+from ..node.entry import Entry, FieldText
 from ..node.stream_id import MAX64, now_ms, time_at, unpack_id
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,12 +62,12 @@ class Deferred:
         return time_at(self._due)
 
     @property
-    def fields(self) -> dict[Any, Any]:
+    def fields(self) -> dict[FieldText, FieldText]:
         """Its fields, like those of an Entry."""
         return Entry(0, 0, self.pairs).fields
 
     @property
-    def pairs(self) -> list[tuple[Any, Any]]:
+    def pairs(self) -> list[tuple[FieldText, FieldText]]:
         """Its names and values, in their order."""
         texts = [text_of(one, self._encoding) for one in self._flat]
         return list(zip(texts[::2], texts[1::2], strict=True))

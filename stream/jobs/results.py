@@ -12,7 +12,7 @@ Each that is put removes up to so many of those that have expired, so that they 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgpack
 
@@ -21,6 +21,7 @@ from ...storage.figures import Figures
 from ...storage.format import keys, records
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..node.stream_id import IDLike, now_ms, parse_id
+from ..node.typed import Decoded
 from .texts import described, text_of
 
 _AT_ONCE = 10  # expired results that each new one removes
@@ -39,7 +40,7 @@ class Result(Figures):
                  "timeout"    none of these yet
     """
 
-    value: Any = None
+    value: Decoded = None
     error: str | None = None
     status: Literal["", "ok", "error", "dead", "not_kept", "gone", "unknown", "timeout"] = ""
 

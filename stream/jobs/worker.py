@@ -26,11 +26,11 @@ import signal
 import threading
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from inspect import iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from ...storage import clocks, fork_hooks
 from ...storage.errors import InvalidArgument, LockTimeout, MalformedValue, NotOwner, RaxlogError, StoreFull
@@ -114,7 +114,7 @@ class Worker:
     """Runs a function for each entry of a group. Made by group.worker(), which explains the settings."""
 
     def __init__(self, group: Group, bury: Callable[..., None], handler: Callable[..., object],
-                 shown: Callable[..., list[Entry[Any]]], *,
+                 shown: Callable[..., Sequence[object]], *,
                  name: Name | None, threads: int, lease: float, max_deliveries: int, retry: object,
                  timeout: float | None, drain: float, begin: Callable[[], Transaction] | None, result_ttl: float | None,
                  next_due: Callable[[], int | None], is_child: bool = False, children: Children | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.format import keys
@@ -21,6 +21,16 @@ Text = str | bytes  # a name as it is returned: str where the store is open with
 Codec = Literal["raw", "str", "json", "msgpack"]
 Compression = Literal["none", "zstd", "compact"]
 Refs = Literal["keepref", "delref", "acked"]  # what a deletion does about pending entries
+
+
+class StreamOptions(TypedDict, total=False):
+    """The options of Store.stream() but ``type``, as checkers of types see them."""
+
+    compression: Compression | None
+    node_max_bytes: int | None
+    node_max_entries: int | None
+    codec: Codec | None
+
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

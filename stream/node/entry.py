@@ -28,6 +28,7 @@ BIG = 1 << 62
 # What an encoding cannot decode comes as lone surrogates, as with file names: an entry that a
 # consumer cannot read as text is not lost, and does not stop those behind it.
 UNDECODABLE = "surrogateescape"
+FieldText = Any  # str or bytes, as the store is open: a union would have to be narrowed at each use
 MAX_ELEMENTS = 1 << 30  # bytes of names and values in one entry; Redis' limit
 SUBJECT_FIELD = b"$subject"  # reserved: the first field of an entry that was published
 
@@ -48,8 +49,8 @@ class Entry:
 
     ms: int
     seq: int
-    names: list[Any]  # here and below Any is str or bytes, by the store: a union would have to be narrowed at each use
-    values: list[Any]
+    names: list[FieldText]
+    values: list[FieldText]
     deliveries: int
     idle: float | None
     _encoding: str | None  # of the names and values, once decoded; None, or unset, of bytes
@@ -70,17 +71,17 @@ class Entry:
         return id_of(StreamID, self.ms, self.seq)
 
     @property
-    def fields(self) -> dict[Any, Any]:
+    def fields(self) -> dict[FieldText, FieldText]:
         """The fields as a new dict. If a name occurs twice, its last value counts."""
         return as_dict(self.names, self.values)
 
     @property
-    def pairs(self) -> list[tuple[Any, Any]]:
+    def pairs(self) -> list[tuple[FieldText, FieldText]]:
         """The fields as stored: in their order, including names that occur twice."""
         return list(zip(self.names, self.values, strict=True))
 
     @property
-    def subject(self) -> Any:
+    def subject(self) -> FieldText | None:
         """The subject under which the entry was published; None if it was appended to its stream.
 
         It is the value of the first field if that is named ``$subject``. ``fields`` and ``pairs`` show that
@@ -91,7 +92,7 @@ class Entry:
         return None
 
     @property
-    def value(self) -> Any:
+    def value(self) -> object:
         """The value that was appended under a codec; without a codec, the fields as text, without the subject.
 
         An object of the handle's type, or a new dict if the handle has none; decoded at each access.
@@ -126,7 +127,7 @@ class Entry:
         """``{"id": "5-0", "fields": {…}}`` for json.dumps(), the fields as text: see decoded()."""
         return {"id": str(self.id), "fields": dict(self.decoded().fields)}
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:  # the ID, then the fields: an iterator has one type for both
         return iter((self.id, self.fields))
 
     def __len__(self) -> int:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -67,3 +71,66 @@ def test_every_program_of_the_pages_passes_pyright(programs: Path) -> None:
 def test_the_types_of_the_package_are_known_to_pyright(programs: Path) -> None:
     done = checked(programs, programs, "pyright", "--verifytypes", "raxlog", "--ignoreexternal", "--outputjson")
     assert json.loads(done.stdout)["typeCompleteness"]["completenessScore"] >= 0.95
+
+
+FACES = "raxlog", "raxlog.aio", "raxlog.crashtest", "raxlog.spark", "raxlog.testing"
+MOST_ANY = 5
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    place = Path(raxlog.__file__).parent.joinpath(*module.split(".")[1:])  # what is loaded may be compiled
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def public_classes_and_functions() -> Iterator[tuple[str, str]]:
+    """The module and the name of each, of the classes of raxlog also their bases'."""
+    for face in map(importlib.import_module, FACES):
+        for name in getattr(face, "__all__", None) or [name for name in vars(face) if not name.startswith("_")]:
+            one = getattr(face, name)
+            for part in getattr(one, "__mro__", [one]):
+                if str(getattr(part, "__module__", "")).startswith("raxlog.") and hasattr(part, "__qualname__"):
+                    yield part.__module__, part.__qualname__.split(".")[0]
+
+
+def annotations_of(node: ast.AST, where: str) -> Iterator[tuple[str, ast.expr]]:
+    """All that a user sees of a class or a function: with its place, each annotation and base."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+        yield from ((where, one) for one in [*(each and each.annotation for each in given), node.returns] if one)
+    elif isinstance(node, ast.AnnAssign):
+        yield where, node.annotation
+    elif isinstance(node, ast.ClassDef):
+        yield from ((where, base) for base in node.bases)
+        for part in node.body:
+            name = getattr(part, "name", "") or getattr(getattr(part, "target", None), "id", "")
+            if not name.startswith("_") or name in ("__init__", "__call__", "__getitem__", "__iter__"):
+                yield from annotations_of(part, f"{where}.{name}")
+
+
+def anys_of(module: str, where: str, annotation: ast.AST) -> Iterator[str]:
+    """The place itself for each ``Any``, and the name of each alias of this package that has one in it."""
+    tree = tree_of(module)
+    for name in {one.id for one in ast.walk(annotation) if isinstance(one, ast.Name)}:
+        if name == "Any":
+            yield where
+        for one in tree.body:
+            if isinstance(one, ast.ImportFrom) and one.level and name in [alias.name for alias in one.names]:
+                package = importlib.import_module(module).__package__
+                source = importlib.util.resolve_name("." * one.level + (one.module or ""), package)
+                yield from anys_of(source, f"{source}.{name}", ast.Name(name))
+            elif isinstance(one, ast.Assign) and name in [getattr(target, "id", "") for target in one.targets]:
+                yield from anys_of(module, f"{module}.{name}", one.value)
+
+
+def test_few_public_signatures_say_any() -> None:
+    found = {
+        place
+        for module, name in set(public_classes_and_functions())
+        for node in tree_of(module).body
+        if getattr(node, "name", None) == name
+        for where, annotation in annotations_of(node, f"{module}.{name}")
+        for place in anys_of(module, where, annotation)
+    }
+    assert 0 < len(found) <= MOST_ANY, sorted(found)

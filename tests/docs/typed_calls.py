@@ -5,12 +5,16 @@ What must be refused has a ``type: ignore``, and mypy --strict says so where it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypedDict, assert_type
 
 import raxlog
 import raxlog.aio
+import raxlog.testing
 from raxlog import Entry, Group, Stream, StreamID, Transaction
+from raxlog.crashtest import Storm, explore
 
 
 @dataclass
@@ -59,6 +63,8 @@ def of_streams(store: raxlog.Store) -> None:
     orders.to_arrow(mode="STRICT")  # type: ignore[arg-type]
     orders.configure(codec="xml")  # type: ignore[arg-type]
     store.stream("orders", compression="gzip")  # type: ignore[call-overload]
+    store.pipeline().stream("orders", type=Order | Basket, codec="xml")  # type: ignore[arg-type]
+    assert_type(orders.defer(Order("book"), delay=5).pairs, list[tuple[Any, Any]])
     with store.transaction() as tx:
         assert_type(tx.stream("orders", type=Order).get("5-0"), Entry[Order] | None)
 
@@ -81,6 +87,24 @@ def of_groups(orders: Stream[Order], others: Group) -> None:
     group.worker(send, transaction=True)  # type: ignore[call-overload]
     group.worker(send, attempts=3)  # type: ignore[call-overload]
     group.nack("5-0", mode="never")  # type: ignore[arg-type]
+
+
+def of_tests(folder: Path) -> None:
+    with raxlog.testing.store(durability="relaxed", node_max_entries=5) as store:
+        assert_type(store, raxlog.Store)
+    raxlog.testing.store(durability="never")  # type: ignore[arg-type]
+    assert_type(raxlog.testing.run(send, Order("book"), type=Order, codec="json"), str)
+    raxlog.testing.run(send, Order("book"), type=Order, codec="xml")  # type: ignore[arg-type]
+    explore(write, check, modes=[Storm()])
+    explore(write, len, modes=[Storm()])  # type: ignore[arg-type]
+
+
+def write(folder: Path, ack: Callable[[int], object]) -> None:
+    ack(5)
+
+
+def check(folder: Path, acks: list[int]) -> None:
+    assert max(acks) == 5
 
 
 async def of_tasks() -> None:

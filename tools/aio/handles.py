@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial, wraps
 from pathlib import Path
-from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack, overload
 
 from ...index.pubsub.pubsub import Reached
@@ -28,6 +27,7 @@ from ...stream.node.arguments import (
     Compression,
     Fields,
     Name,
+    StreamOptions,
     Text,
     duration_ms,
     member_name,
@@ -35,8 +35,9 @@ from ...stream.node.arguments import (
     timeout_of,
     whole,
 )
+from ...stream.node.entry import FieldText
 from ...stream.node.stream_id import IDLike, StreamID, parse_id
-from ...stream.node.typed import Entry, V
+from ...stream.node.typed import Either, Entry, Kind, V
 from ...stream.state import State
 from ...stream.stream import Stream
 from ...transaction import Transaction
@@ -55,8 +56,8 @@ class AsyncDeferred(Handle[Deferred]):
 
     token: Attribute[Deferred, str] = Attribute(lambda one: one.token)
     due: Attribute[Deferred, datetime] = Attribute(lambda one: one.due)
-    fields: Attribute[Deferred, dict[Any, Any]] = Attribute(lambda one: one.fields)
-    pairs: Attribute[Deferred, list[tuple[Any, Any]]] = Attribute(lambda one: one.pairs)
+    fields: Attribute[Deferred, dict[FieldText, FieldText]] = Attribute(lambda one: one.fields)
+    pairs: Attribute[Deferred, list[tuple[FieldText, FieldText]]] = Attribute(lambda one: one.pairs)
     cancel: Final = on("writes", Deferred.cancel)
 
 
@@ -143,7 +144,7 @@ class AsyncGroup(Handle[Group[V]]):
                **options: Unpack[WorkerOptions]) -> AsyncWorker: ...
 
     @wraps(Group.worker)
-    def worker(self, handler: Callable[..., object], **options: Any) -> AsyncWorker:
+    def worker(self, handler: Callable[..., object], **options: object) -> AsyncWorker:
         return serve(self, handler, options)
 
     @property
@@ -330,18 +331,15 @@ class AsyncStore(Handle[Store]):
     status: Final = on("reads", Store.status)
 
     @overload
-    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None, codec: Codec | None = None,
-               type: type[V] | None = None) -> AsyncStream[V]: ...
+    def stream(self, name: Name, *, type: type[V] | None = None,
+               **options: Unpack[StreamOptions]) -> AsyncStream[V]: ...
 
     @overload
-    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None, codec: Codec | None = None,
-               type: UnionType) -> AsyncStream[Any]: ...
+    def stream(self, name: Name, *, type: Kind, **options: Unpack[StreamOptions]) -> AsyncStream[Either]: ...
 
     def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
                node_max_entries: int | None = None, codec: Codec | None = None,
-               type: Any = None) -> AsyncStream[Any]:
+               type: Kind = None) -> AsyncStream[Either]:
         """A handle on a stream: like Store.stream()."""
         return AsyncStream(self._threads, self._plain.stream(
             name, compression=compression, node_max_bytes=node_max_bytes, node_max_entries=node_max_entries,

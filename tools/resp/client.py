@@ -13,7 +13,7 @@ import socket
 import threading
 import weakref
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from ...storage import fork_hooks
 from ...storage.engine.open_options import BYTES
@@ -92,14 +92,14 @@ class Door:
 
 
 @overload
-def redis_client(store: Store, *, asyncio: Literal[False] = False, **options: Any) -> redis.Redis: ...
+def redis_client(store: Store, *, asyncio: Literal[False] = False, **options: object) -> redis.Redis: ...
 
 
 @overload
-def redis_client(store: Store, *, asyncio: Literal[True], **options: Any) -> redis.asyncio.Redis: ...
+def redis_client(store: Store, *, asyncio: Literal[True], **options: object) -> redis.asyncio.Redis: ...
 
 
-def redis_client(store: Store, *, asyncio: bool = False, **options: Any) -> redis.Redis | redis.asyncio.Redis:
+def redis_client(store: Store, *, asyncio: bool = False, **options: object) -> redis.Redis | redis.asyncio.Redis:
     """A client of redis-py that works on this store, with no server to start and nothing on the network.
 
     ``asyncio``   True: a redis.asyncio.Redis; else a redis.Redis, for any number of threads

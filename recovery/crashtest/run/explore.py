@@ -8,24 +8,25 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ....storage.errors import InvalidArgument
 from ..record import recorder
 from . import stage
-from .child import Check, Workload
 from .interrupts import Interrupts
 from .report import CrashTestFailed, CrashTestReport
 
+A = TypeVar("A")  # what a workload acknowledges
 DEFAULT_TIMEOUT = 30.0
 _LAST_SECONDS = 10.0
 _START = "import sys; from raxlog.recovery.crashtest.run.stage import main; sys.exit(main())"
 
 
-def explore(workload: Workload, check: Check, *, modes: Sequence[stage.Mode], seed: int | None = None,
-            budget: float | None = None, timeout: float = DEFAULT_TIMEOUT, keep: str | Path | None = None,
+def explore(workload: Callable[[Path, Callable[[A], None]], object], check: Callable[[Path, list[A]], object], *,
+            modes: Sequence[stage.Mode], seed: int | None = None, budget: float | None = None,
+            timeout: float = DEFAULT_TIMEOUT, keep: str | Path | None = None,
             workers: int | None = None) -> CrashTestReport:
     """Run ``workload(folder, ack)`` and crash it; run ``check(folder, acks)`` on what is left.
 

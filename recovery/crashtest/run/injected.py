@@ -15,7 +15,6 @@ from __future__ import annotations
 import errno as numbers
 import random
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ....storage.errors import InvalidArgument
 from ..record import recorder
@@ -41,7 +40,7 @@ class Errors:
     late: bool = False
     most: int | None = None
     allowed: tuple[type[BaseException], ...] = ()
-    needs_recorder: ClassVar[bool] = True  # it is the recorder that makes calls fail
+    needs_recorder = True  # it is the recorder that makes calls fail
 
     def __post_init__(self) -> None:
         if self.error != "short" and not hasattr(numbers, self.error):

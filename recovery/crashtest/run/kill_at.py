@@ -22,7 +22,6 @@ import signal
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar
 
 from ....storage import crash_point
 from ....storage.errors import InvalidArgument
@@ -37,7 +36,7 @@ class Points:
     ``most_hits`` limits the number of hits per point; those chosen are spread over all hits.
     """
 
-    needs_recorder: ClassVar[bool] = False  # the points are in the code itself
+    needs_recorder = False  # the points are in the code itself
 
     def __init__(self, *patterns: str, most_hits: int | None = None) -> None:
         if not patterns or not all(isinstance(one, str) and one for one in patterns):
@@ -110,8 +109,8 @@ class SystemCalls:
     Needs a C compiler, and Linux.
     """
 
-    name: ClassVar[str] = "kill at system calls"
-    needs_recorder: ClassVar[bool] = True  # it counts the calls
+    name = "kill at system calls"
+    needs_recorder = True  # it counts the calls
 
     def __init__(self, which: str | Iterable[int] = "all", *, calls: tuple[str, ...] = (), halves: bool = True) -> None:
         self.which: str | tuple[int, ...] = which if isinstance(which, str) else tuple(which)

@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ....storage.disk import remove_tree
 from ....storage.errors import InvalidArgument
@@ -25,7 +25,7 @@ from ..record import images, recorder
 from ..record.disk import DiskModel, File, Folder
 from ..record.images import Choice, Image, lay_out
 from .child import Ack, Checker, Runner, RunResult, ack_of
-from .report import ModeResult
+from .report import ModeResult, Moment
 from .stage import ENOUGH, MOST_KEPT, Stage
 
 _PASSES = 6
@@ -46,8 +46,8 @@ class PowerCut:
 
     images: int = 5000
     ignore: str | tuple[str, ...] = ()
-    name: ClassVar[str] = "power cut"
-    needs_recorder: ClassVar[bool] = True  # it logs every write
+    name = "power cut"
+    needs_recorder = True  # it logs every write
 
     def __post_init__(self) -> None:
         if self.images < 1:
@@ -64,7 +64,7 @@ class PowerCut:
         acks = [ack_of(event) for event in run.events if event.kind == recorder.ACK]
         result.planned = self.images
         result.timeline, unseen = _timeline_of(run, self.ignored)
-        moments = [row["event"] for row in result.timeline]
+        moments = [row.event for row in result.timeline]
         result.notes += [f"not seen by the recorder: {name}" for name in sorted(unseen)]
         found = _Cuts()
         for number in range(_PASSES):
@@ -86,9 +86,8 @@ class PowerCut:
         if found.unsteady:
             result.notes.append(f"{found.unsteady} images failed only in a process that had checked others before")
         self._keep_failures(stage, result, run, acks, found)
-        for entry in result.timeline:
-            entry["images"] = found.at.get(entry["event"], 0)
-            entry["failed"] = found.failed_at.get(entry["event"], 0)
+        for row in result.timeline:
+            row.images, row.failed = found.at.get(row.event, 0), found.failed_at.get(row.event, 0)
 
     def _one_pass(self, stage: Stage, run: RunResult, acks: list[Any], moments: list[int], each: int,
                   number: int, found: _Cuts) -> int:
@@ -286,12 +285,8 @@ def _end(message: str) -> str:
     return "refused" if message.startswith("raxlog.") else "wrong"
 
 
-def _timeline_of(run: RunResult, ignore: tuple[str, ...]) -> tuple[list[dict[str, Any]], set[str]]:
-    """A row for each event after which a cut may find something new, and what the recorder did not see.
-
-    A row has the event's number, its kind, its file and its bytes. A file has its last name, since most
-    files are renamed.
-    """
+def _timeline_of(run: RunResult, ignore: tuple[str, ...]) -> tuple[list[Moment], set[str]]:
+    """The moments at which a cut may find something new, and what the recorder did not see."""
     disk = DiskModel(run.folder, run.inode, ignore)
     rows: list[tuple[int, recorder.Event, File | Folder | None]] = []
     for index, event in enumerate(run.events, start=1):
@@ -299,8 +294,8 @@ def _timeline_of(run: RunResult, ignore: tuple[str, ...]) -> tuple[list[dict[str
             rows.append((index, event, disk.node(event.inode) if event.inode else disk.at(event)))
     names = disk.names()
     return [
-        {"event": index, "what": recorder.SIGNS[event.kind], "bytes": len(event.data),
-         "file": "" if event.kind == recorder.ACK else names.get(id(node), disk.relative(event.path) if event.path
-                                                                  else getattr(node, "name", "?"))}
+        Moment(index, recorder.SIGNS[event.kind], len(event.data),
+               "" if event.kind == recorder.ACK else names.get(id(node), disk.relative(event.path) if event.path
+                                                               else getattr(node, "name", "?")))
         for index, event, node in rows
     ], disk.unseen

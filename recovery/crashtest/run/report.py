@@ -19,7 +19,6 @@ import warnings
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 
@@ -55,6 +54,18 @@ class Failure:
         return f"{shlex.quote(sys.executable)} -m raxlog.recovery.crashtest {shlex.quote(self.kept)}"
 
 
+@dataclass(slots=True)
+class Moment:
+    """An event of the recorded run after which a cut may find something new, and the images drawn there."""
+
+    event: int  # its number
+    what: str
+    bytes: int
+    file: str  # by its last name, since most files are renamed; "" of an ack
+    images: int = 0
+    failed: int = 0
+
+
 @dataclass
 class ModeResult:
     mode: str
@@ -70,7 +81,7 @@ class ModeResult:
     seconds: float = 0.0
     failures: list[Failure] = field(default_factory=list)  # the first ones
     notes: list[str] = field(default_factory=list)
-    timeline: list[dict[str, Any]] = field(default_factory=list)
+    timeline: list[Moment] = field(default_factory=list)
 
     def count(self, reached: str) -> None:
         """Count a case, and the point or class of call that it reached."""
@@ -190,25 +201,25 @@ def _failure_lines(failure: Failure) -> list[str]:
 # -- the timeline ---------------------------------------------------------------------------
 
 
-def _tracks(timeline: list[dict[str, Any]]) -> list[str]:
+def _tracks(timeline: list[Moment]) -> list[str]:
     """The files with the most events, in the order of their first; last "", which is that of the acks."""
-    files = Counter(row["file"] for row in timeline if row["what"] != "ack")
+    files = Counter(row.file for row in timeline if row.what != "ack")
     shown = [name for name, _ in files.most_common(_MOST_FILES)]
-    return [*sorted(shown, key=lambda name: next(i for i, row in enumerate(timeline) if row["file"] == name)), ""]
+    return [*sorted(shown, key=lambda name: next(i for i, row in enumerate(timeline) if row.file == name)), ""]
 
 
-def _picture(timeline: list[dict[str, Any]]) -> list[str]:
+def _picture(timeline: list[Moment]) -> list[str]:
     if not timeline:
         return []
     width = min(_COLUMNS, len(timeline))
-    columns: list[list[dict[str, Any]]] = [[] for _ in range(width)]
+    columns: list[list[Moment]] = [[] for _ in range(width)]
     for index, row in enumerate(timeline):
         columns[index * width // len(timeline)].append(row)
     rows: list[tuple[str, list[str]]] = []
     for track in _tracks(timeline):
-        seen = [{row["what"] for row in column if row["file"] == track} for column in columns]
+        seen = [{row.what for row in column if row.file == track} for column in columns]
         rows.append((_short(track), [next((_SIGNS[one] for one in _SIGNS if one in kinds), "·") for kinds in seen]))
-    drawn, failed = ([sum(row.get(what, 0) for row in column) for column in columns] for what in ("images", "failed"))
+    drawn, failed = ([sum(getattr(row, what) for row in column) for column in columns] for what in ("images", "failed"))
     top = max(drawn) or 1
     rows.append(("images", [_BARS[-(-count * 8 // top)] for count in drawn]))
     if any(failed):
@@ -264,14 +275,14 @@ def _section(mode: ModeResult) -> str:
     return text
 
 
-def _svg(timeline: list[dict[str, Any]]) -> str:
+def _svg(timeline: list[Moment]) -> str:
     if not timeline:
         return ""
     tracks = _tracks(timeline)
     left, width, row = 190, 1000, 18
     step = (width - left) / len(timeline)
     base = row * len(tracks)
-    top = max((one.get("images", 0) for one in timeline), default=0) or 1
+    top = max((one.images for one in timeline), default=0) or 1
     parts = [f'<svg viewBox="0 0 {width} {base + 90}" role="img" aria-label="where the crashes fell">']
     for number, name in enumerate(tracks):
         y = row * number + 12
@@ -279,17 +290,17 @@ def _svg(timeline: list[dict[str, Any]]) -> str:
                      f'<line x1="{left}" x2="{width}" y1="{y - 4}" y2="{y - 4}" stroke="#eee"/>')
     for index, one in enumerate(timeline):
         x = left + index * step
-        track = tracks.index(one["file"]) if one["file"] in tracks else -1
+        track = tracks.index(one.file) if one.file in tracks else -1
         thick = max(step * 0.8, 0.7)
         if track >= 0:
-            title = f"event {one['event']}: {one['what']} {one['file']} {one['bytes'] or ''}"
+            title = f"event {one.event}: {one.what} {one.file} {one.bytes or ''}"
             parts.append(f'<rect x="{x:.2f}" y="{row * track + 2}" width="{thick:.2f}" height="12" '
-                         f'fill="{_COLOURS[one["what"]]}"><title>{html.escape(title)}</title></rect>')
-        high = 60 * one.get("images", 0) / top
-        colour = "#b3261e" if one.get("failed") else "#bcc4ce"
+                         f'fill="{_COLOURS[one.what]}"><title>{html.escape(title)}</title></rect>')
+        high = 60 * one.images / top
+        colour = "#b3261e" if one.failed else "#bcc4ce"
         parts.append(f'<rect x="{x:.2f}" y="{base + 70 - high:.1f}" width="{thick:.2f}" height="{high:.1f}" '
-                     f'fill="{colour}"><title>after event {one["event"]}: {one.get("images", 0)} images, '
-                     f'{one.get("failed", 0)} failed</title></rect>')
+                     f'fill="{colour}"><title>after event {one.event}: {one.images} images, '
+                     f'{one.failed} failed</title></rect>')
     legend = "  ".join(f'<tspan fill="{colour}">■ {name}</tspan>' for name, colour in _COLOURS.items())
     parts.append(f'<text x="0" y="{base + 66}">images (red: some failed)</text>'
                  f'<text x="{left}" y="{base + 86}">{legend}</text></svg>')

@@ -39,7 +39,7 @@ ENOUGH = 25  # failures after which a mode (of power cuts: a worker) stops
 
 
 class Mode(Protocol):
-    """A way to crash the workload."""
+    """A way to crash the workload. Its attributes have no annotation: pyright takes no ClassVar for a property."""
 
     @property
     def name(self) -> str:

@@ -17,7 +17,6 @@ import shutil
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from ....storage import clocks
 from ....storage.errors import InvalidArgument
@@ -44,8 +43,8 @@ class Storm:
     lives: int = 1
     stops: float = 0.1
     one_first: float = 0.3
-    name: ClassVar[str] = "storm"
-    needs_recorder: ClassVar[bool] = False  # a signal is all it takes
+    name = "storm"
+    needs_recorder = False  # a signal is all it takes
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.lives < 1 or self.longest < 0:

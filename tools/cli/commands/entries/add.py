@@ -234,8 +234,8 @@ def _configure(args: argparse.Namespace) -> None:
         given["retention"] = args.retention.to_dict()
     shown = changed.to_dict()
     if changed.retention is not None:
-        rules = " ".join(name if rule is True else f"{name}={rule}" for name, rule in shown["retention"].items())
-        shown["retention"] = rules or "none"
+        rules = changed.retention.to_dict().items()
+        shown["retention"] = " ".join(name if rule is True else f"{name}={rule}" for name, rule in rules) or "none"
     line = ", ".join(f"{setting.replace('_', '-')} is now {value}" for setting, value in shown.items())
     output.answer(args.json, {"configured": stream.name} | given,
                   line or "nothing changed: the stream has these settings already")
