@@ -518,7 +518,7 @@ class Store:
                 made = full.make(self.path, place, progress)
             if keep is not None:
                 restore.keep_last(place.absolute().parent, made, keep)
-        return made
+        return made._shown(self._streams.encoding)
 
     def maintain(self, *, exact: bool = False) -> Maintenance:
         """Apply the retention of each stream (see Stream.configure); ``freed`` says how many entries went, by stream.

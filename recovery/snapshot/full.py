@@ -36,7 +36,7 @@ from ...stream.entries.count import Counter
 from ...stream.entries.header import StreamHeader
 from ...stream.group.info import describe_group
 from ...stream.group.state import GroupState, groups
-from ...stream.node.stream_id import make_id
+from ...stream.node.stream_id import make_id, time_at
 from .. import subprocess_task
 from ..subprocess_task import Progress
 from . import manifest
@@ -141,13 +141,13 @@ def new_manifest(txn: ReadTransaction, kind: str, source: Path, transaction: int
     """A manifest of the copy of ``source`` in ``txn``; of a snapshot's, last commit and time are the snapshot's."""
     from ... import __version__  # noqa: PLC0415 - the package's __init__ imports this one
 
-    row, now = store_row(txn), clocks.now_ms()
+    row, now = store_row(txn), time_at(clocks.now_ms())
     if directory.is_snapshot(source):
         copied = manifest.read(source)
-        transaction, now = copied.transaction, copied.created_ms
+        transaction, now = copied.transaction, copied.created
     return Manifest(
-        kind=kind, id=os.urandom(16).hex(), store=row[1].hex(), store_created_ms=row[2],
-        created_ms=now, transaction=transaction, raxlog=__version__,
+        kind=kind, id=os.urandom(16).hex(), store=row[1].hex(), store_created=time_at(row[2]),
+        created=now, transaction=transaction, raxlog=__version__,
         store_format=row[0], records=count, **more,
     )
 

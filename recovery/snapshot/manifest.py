@@ -23,17 +23,18 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from xxhash import xxh3_64_hexdigest
 
 from ...storage.errors import CorruptionError, NotAStore, RaxlogError, StoreError, UnsupportedFormat
 from ...storage.figures import Figures
 from ...storage.folder.directory import MANIFEST
-from ...stream.node.arguments import Name, stored_bytes
+from ...stream.node.arguments import Name, Text, stored_bytes, text_of
 from ...stream.node.json_form import json_form
 from ...stream.node.stream_id import StreamID, parse_id
 from .location import LocalFolder, Location, location_of
@@ -62,10 +63,22 @@ class FileSums(Figures):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSummary(Figures):
+class _Named(Figures):
+    name: Text
+
+    @property
+    def _raw(self) -> bytes:
+        """The name as it is stored."""
+        return stored_bytes(self.name, "name")
+
+    def _shown(self, encoding: str | None) -> Self:
+        return replace(self, name=text_of(self._raw, encoding))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary(_Named):
     """A consumer group in the snapshot."""
 
-    name: bytes
     last_delivered_id: StreamID
     entries_read: int | None  # Redis' counter, None if unknown
     pending: int
@@ -74,10 +87,9 @@ class GroupSummary(Figures):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSummary(Figures):
+class StreamSummary(_Named):
     """A stream in the snapshot. ``points[i]`` is the ID of live entry no. (i + 1) * every, from 0."""
 
-    name: bytes
     number: int
     length: int
     first: StreamID | None  # the first and the last live entry
@@ -110,13 +122,13 @@ class ShardFile(Figures):
 
 @dataclass(frozen=True, slots=True)
 class Manifest(Figures):
-    """The manifest of a snapshot: its kind, its time, its streams and its files."""
+    """The manifest of a snapshot: its kind, its times, its streams and its files. Names are as the store shows them."""
 
     kind: str
     id: str
     store: str
-    store_created_ms: int
-    created_ms: int
+    store_created: datetime
+    created: datetime
     transaction: int
     raxlog: str
     store_format: int
@@ -131,9 +143,15 @@ class Manifest(Figures):
     shards: tuple[ShardFile, ...] = field(default_factory=tuple)
 
     def stream(self, name: Name) -> StreamSummary | None:
-        """The stream of that name; None if there is none. Names are bytes in a manifest, whatever the store shows."""
+        """The stream of that name; None if there is none."""
         raw = stored_bytes(name, "stream name")
-        return next((stream for stream in self.streams if stream.name == raw), None)
+        return next((stream for stream in self.streams if stream._raw == raw), None)
+
+    def _shown(self, encoding: str | None) -> Manifest:
+        """The same with names as the store shows them; in what read() returns they are bytes."""
+        return replace(self, streams=tuple(
+            replace(stream._shown(encoding), groups=tuple(group._shown(encoding) for group in stream.groups))
+            for stream in self.streams))
 
     def sums(self, name: str) -> FileSums:
         """Size and checksums of a file. CorruptionError if the manifest does not list it."""
@@ -255,7 +273,7 @@ def decode(data: bytes, place: str) -> Manifest:
         if made.kind not in KINDS:
             raise ValueError(f"kind {made.kind!r}")
         return made
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
         raise CorruptionError(f"{place} is not a manifest: {type(error).__name__} {error}", snapshot=True) from None
 
 
@@ -305,6 +323,7 @@ def _name(value: Any) -> bytes:
 
 
 _PARSERS: dict[str, Callable[[Any], Any]] = {
-    "bytes": _name, "StreamID": parse_id, "InnerPath": _inside,
+    "Text": _name, "StreamID": parse_id, "datetime": lambda value: datetime.fromisoformat(value).astimezone(UTC),
+    "InnerPath": _inside,
     **{kind.__name__: partial(_made, kind) for kind in (FileSums, GroupSummary, StreamSummary, ShardFile)},
 }

@@ -85,9 +85,9 @@ def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str
                 progress("copy", copy.tell(), sums.bytes)
         directory.reserve_lock(generation)
         directory.furnish(place)
-        _apply(place, links, progress)
+        encoding = _apply(place, links, progress)
         flush_folder(place)
-    return links[-1][1]
+    return links[-1][1]._shown(encoding)
 
 
 def chain(source: Path) -> list[tuple[Path, Manifest]]:
@@ -128,7 +128,8 @@ def _snapshots_in(beside: Path) -> Iterator[tuple[Path, Manifest]]:
                 yield path, manifest.read(path)
 
 
-def _apply(place: Path, links: list[tuple[Path, Manifest]], progress: Progress) -> None:
+def _apply(place: Path, links: list[tuple[Path, Manifest]], progress: Progress) -> str | None:
+    """Make of the copy of the first a store that equals the last; returns its encoding."""
     generation = place / directory.FIRST_GENERATION
     room = (generation / directory.DATA).stat().st_size + 3 * sum(made.changed_bytes for _, made in links) + _SPARE
     # Nothing else uses this file yet, so it is flushed once, at the end.
@@ -146,6 +147,7 @@ def _apply(place: Path, links: list[tuple[Path, Manifest]], progress: Progress) 
                 txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
                 txn.put(log_file.APPLIED, log_file.UNUSED)
                 log_file.create(generation, row[1], 1 << 62)
+        return None if row[4]["encoding"] is None else str(row[4]["encoding"])
     except lmdb_errors.Error as error:
         raise lmdb_errors.translate_error(place, error) from error
 
@@ -224,7 +226,7 @@ def keep_last(beside: Path, last: Manifest, keep: int) -> list[Path]:
     for path, made in _snapshots_in(beside):
         if made.store == last.store and not path.is_symlink():
             found[made.id] = (path, made)
-    newest = sorted(found.values(), key=lambda item: (item[1].created_ms, item[0].name), reverse=True)
+    newest = sorted(found.values(), key=lambda item: (item[1].created, item[0].name), reverse=True)
     kept: set[str] = set()
     for made in (last, *(made for _, made in newest[:keep])):
         link: Manifest | None = made

@@ -218,7 +218,7 @@ def test_a_scan_of_spark_reads_what_only_the_log_holds_from_the_store_and_from_i
     """What the driver plans, and what its tasks read."""
     with raxlog.open(killed, readonly=True) as store:
         made = store.snapshot(tmp_path / "shards", shards=3)
-    assert {stream.name: stream.length for stream in made.streams} == {b"s": COMMITS, b"only in the log": 1}
+    assert {stream.name: stream.length for stream in made.streams} == {"s": COMMITS, "only in the log": 1}
     shutil.copytree(killed, tmp_path / "at rest")  # the data file and its log, as a volume of containers has them
 
     class Columns:

@@ -56,7 +56,7 @@ def read(shards: ShardSet, stream: bytes, start: tuple[int, int] = FIRST, end: t
 
 def test_the_shards_of_a_stream_together_hold_its_entries(cut: tuple[Path, Entries]) -> None:
     shards, entries = ShardSet(cut[0]), cut[1]
-    assert [stream.name for stream in shards.manifest.streams] == sorted(entries)
+    assert [stream.name for stream in shards.manifest.streams] == sorted(entries)  # bytes, as in the file
     for name, wanted in entries.items():
         assert read(shards, name) == wanted
 

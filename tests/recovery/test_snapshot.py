@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,12 @@ def test_a_snapshot_is_a_store_at_rest_with_the_same_records(store: raxlog.Store
 
 def test_the_manifest_tells_what_is_in_the_copy(store: raxlog.Store, tmp_path: Path) -> None:
     fill(store)
-    store.snapshot(tmp_path / "s")
-    made = manifest.read(tmp_path / "s")
+    before = datetime.now(UTC)
+    made = store.snapshot(tmp_path / "s")
     assert made.kind == "full"
-    assert [stream.name for stream in made.streams] == list(map(os.fsencode, store.streams()))
+    assert before - timedelta(milliseconds=1) <= made.created <= datetime.now(UTC)
+    assert made.store_created <= made.created
+    assert [stream.name for stream in made.streams] == store.streams()
     for summary in made.streams:
         stream = store.stream(summary.name)
         info = stream.info()
@@ -58,11 +61,32 @@ def test_the_manifest_tells_what_is_in_the_copy(store: raxlog.Store, tmp_path: P
             entries[k].id for k in range(summary.every, len(entries), summary.every)
         ]
         assert [(g.name, g.last_delivered_id, g.pending, g.consumers, g.lag) for g in summary.groups] == [
-            (os.fsencode(g.name), g.last_delivered_id, g.pending, g.consumers, g.lag)
+            (g.name, g.last_delivered_id, g.pending, g.consumers, g.lag)
             for g in sorted(stream.groups(), key=lambda group: group.last_delivered_id)
         ]
     assert made.stream("orders") == made.stream(b"orders")
     assert made.stream(b"orders").points  # type: ignore[union-attr]
+
+
+def test_names_in_a_manifest_are_text_or_bytes_as_the_store_shows_them(tmp_path: Path) -> None:
+    def names(made: raxlog.Manifest) -> list[object]:
+        assert made.stream(b"\xff") is not None
+        assert made.stream("\udcff") == made.stream(b"\xff")
+        return [name for stream in made.streams for name in (stream.name, *(group.name for group in stream.groups))]
+
+    for encoding, shown in (("utf-8", ["aé", "\udcfe", "\udcff"]), (None, [b"a\xc3\xa9", b"\xfe", b"\xff"])):
+        folder = tmp_path / str(encoding)
+        folder.mkdir()
+        with raxlog.open(folder / "store.rax", encoding=encoding) as store:  # type: ignore[arg-type]
+            store.stream("aé").append({"n": 1})
+            store.stream("aé").create_group(b"\xfe")
+            store.stream(b"\xff").append({"n": 1})
+            assert names(store.snapshot(folder / "full")) == shown
+            assert names(store.snapshot(folder / "shards", shards=2)) == shown
+            assert names(store.snapshot(folder / "more", incremental_to=folder / "full")) == shown
+        assert names(raxlog.restore(folder / "more", folder / "restored")) == shown
+        with raxlog.open(folder / "store.rax", readonly=True, encoding="bytes") as store:
+            assert names(store.snapshot(folder / "as bytes")) == [b"a\xc3\xa9", b"\xfe", b"\xff"]
 
 
 def test_an_empty_store_has_a_snapshot_too(store: raxlog.Store, tmp_path: Path) -> None:

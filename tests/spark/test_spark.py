@@ -194,8 +194,8 @@ def test_a_folder_of_snapshots_is_read_as_of_a_time(spark: Any, store: raxlog.St
     store.snapshot(tmp_path / "days" / "second", shards=1)
 
     assert reading(spark, tmp_path / "days").load().count() == 2
-    assert reading(spark, tmp_path / "days", asOf=first.created_ms).load().count() == 1
-    assert reading(spark, tmp_path / "days", asOf=first.created_ms, dataset="groups").load().count() == 0
+    assert reading(spark, tmp_path / "days", asOf=first.created.isoformat()).load().count() == 1
+    assert reading(spark, tmp_path / "days", asOf=first.created.isoformat(), dataset="groups").load().count() == 0
     assert "nothing at" in refusal(reading(spark, tmp_path / "days", asOf="2001-01-01T00:00:00Z").load)
 
 

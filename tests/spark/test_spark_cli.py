@@ -68,7 +68,7 @@ def test_plan_of_a_folder_of_snapshots_takes_the_one_of_a_time(raxlog_cli: Run, 
         first = store.snapshot(tmp_path / "days" / "monday")
         store.stream("orders").append({"item": "ink"})
         store.snapshot(tmp_path / "days" / "tuesday")
-    for moment in (str(first.created_ms), f"transaction {first.transaction}"):
+    for moment in (first.created.isoformat(), f"transaction {first.transaction}"):
         status, out, _ = raxlog_cli("plan", "days", "orders", "--as-of", moment)
         assert (status, out.splitlines()[0]) == (0, "stream orders: 1,000 entries in 1 partition of 1,000 to 1,000")
     assert raxlog_cli("plan", "days", "orders")[1].startswith("stream orders: 1,001 entries")

@@ -210,7 +210,7 @@ class World:
         elif how == "many":
             path = self.folder / "many"
             made = manifest.read(next(path.glob(f"*-{state}")))
-            options |= {"asOf": dice.choice([str(made.created_ms), f"transaction {made.transaction}"])}
+            options |= {"asOf": dice.choice([made.created.isoformat(), f"transaction {made.transaction}"])}
         streams = [dice.choice(self.names)]
         if dice.random() < 0.35:
             pattern = dice.choice(["*", "orders*", "orders.??", "[mo]*"])

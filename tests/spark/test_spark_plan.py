@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -316,19 +316,23 @@ def entries_as_of(where: str, moment: object) -> int:
     return len(rows)
 
 
+def ms_of(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
 @pytest.mark.parametrize("days", ["full", "mixed", "memory"], indirect=True)
 def test_of_several_snapshots_the_newest_up_to_a_moment_is_read(days: tuple[str, list[Manifest]]) -> None:
     where, made = days
     assert len(rows_of(*planned(where))) == 40  # type: ignore[arg-type]
     for number, one in enumerate(made):
-        at = datetime.fromtimestamp(one.created_ms / 1000, timezone(timedelta(hours=2)))
-        last = made[number + 1].created_ms - 1 if number < 3 else one.created_ms + 10**9
-        for moment in (one.created_ms, last, at.isoformat(timespec="milliseconds"), f"transaction {one.transaction}"):
+        at, now = one.created.astimezone(timezone(timedelta(hours=2))), ms_of(one.created)
+        last = ms_of(made[number + 1].created) - 1 if number < 3 else now + 10**9
+        for moment in (now, last, at.isoformat(timespec="milliseconds"), f"transaction {one.transaction}"):
             assert entries_as_of(where, moment) == 10 * number + 10
         alone = f"{where}/day{9 - number}"
-        assert entries_as_of(alone, one.created_ms) == 10 * number + 10
+        assert entries_as_of(alone, now) == 10 * number + 10
         with pytest.raises(raxlog.InvalidArgument, match=f"day{9 - number} .*transaction {one.transaction}"):
-            entries_as_of(alone, one.created_ms - 1)
+            entries_as_of(alone, now - 1)
     listed = r"asOf: nothing at .*days is that old.*day9 \(20.*\), day8 \("
     with pytest.raises(raxlog.InvalidArgument, match=listed):
         entries_as_of(where, "1999-12-31T23:59:59Z")
@@ -343,8 +347,8 @@ def test_a_copy_of_a_snapshot_is_of_the_snapshots_time_and_is_kept(store: raxlog
     with raxlog.open(days / "monday", readonly=True) as old:
         for name, how in (("copy", {}), ("shards", {"shards": 1}), ("increment", {"incremental_to": days / "monday"})):
             made = old.snapshot(days / name, **how)  # type: ignore[arg-type]
-            assert (made.created_ms, made.transaction) == (monday.created_ms, monday.transaction)
-        assert entries_as_of(str(days), tuesday.created_ms) == 2
+            assert (made.created, made.transaction) == (monday.created, monday.transaction)
+        assert entries_as_of(str(days), tuesday.created.isoformat()) == 2
         old.snapshot(days / "last", keep=1)
     assert sorted(child.name for child in days.iterdir()) == ["last", "tuesday"]
 

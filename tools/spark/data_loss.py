@@ -51,10 +51,10 @@ def check_summaries(streams: Sequence[StreamSummary], names: Sequence[bytes], op
     """The same for shards, whose manifest holds only how many entries are gone, not from where."""
     since = options.since
     for stream in streams:
-        if since is not None and stream.name in names and stream.next_ordinal > stream.length:
+        if since is not None and stream._raw in names and stream.next_ordinal > stream.length:
             behind = stream.last_generated if stream.first is None else stream.first.prev()
             if since <= behind:
-                _report(stream.name, since, stream.first, options)
+                _report(stream._raw, since, stream.first, options)
 
 
 def _may_miss(txn: RaxTransaction, number: int, header: StreamHeader, since: StreamID) -> bool:

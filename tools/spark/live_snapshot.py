@@ -94,7 +94,7 @@ def _moment(env: Environment) -> str:
 def _reusable(home: Path, moment: str, max_age: float) -> Path | None:
     for child in _held(home):
         with contextlib.suppress(RaxlogError):
-            age = clocks.wall_ns() / 1e9 - manifest.read(child).created_ms / 1000
+            age = clocks.wall_ns() / 1e9 - manifest.read(child).created.timestamp()
             if child.name.startswith(f"{moment}-") or (max_age and age <= max_age):
                 return child
     return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from ...recovery.snapshot import manifest
@@ -38,7 +38,8 @@ class DataLocation:
     manifest: Manifest | None = None
 
 
-def find(path: str, as_of: tuple[str, int] | None = None, kinds: tuple[str, ...] = ("full", "shards")) -> DataLocation:
+def find(path: str, as_of: tuple[str, datetime | int] | None = None,
+         kinds: tuple[str, ...] = ("full", "shards")) -> DataLocation:
     """What is at ``path``; reads manifests, no data. NotAStore, UnsupportedFormat, CorruptionError, StoreError.
 
     Of several it is the newest, up to ``as_of``; InvalidArgument if there is none, or if they are of different stores.
@@ -57,17 +58,17 @@ def find(path: str, as_of: tuple[str, int] | None = None, kinds: tuple[str, ...]
     return _newest(there.url, held, as_of)
 
 
-def _newest(where: str, held: dict[str, Manifest], as_of: tuple[str, int] | None) -> DataLocation:
+def _newest(where: str, held: dict[str, Manifest], as_of: tuple[str, datetime | int] | None) -> DataLocation:
     if len({made.store for made in held.values()}) > 1:
         names = ", ".join(Path(url).name for url in held)
         raise InvalidArgument(f"{where} holds snapshots of different stores ({names}); name one of them")
-    every = sorted(held.items(), key=lambda pair: pair[1].created_ms)
+    every = sorted(held.items(), key=lambda pair: pair[1].created)
     found = [pair for pair in every if as_of is None or getattr(pair[1], as_of[0]) <= as_of[1]]
     if as_of is not None and as_of[0] == "transaction":  # an older state of the store goes on from its own
         counts = [made.transaction for _, made in every]
         found = found if counts == sorted(counts) else []
     if not found:
-        known = ", ".join(f"{Path(url).name} ({datetime.fromtimestamp(made.created_ms / 1000, UTC).isoformat()}, "
+        known = ", ".join(f"{Path(url).name} ({made.created.isoformat()}, "
                           f"transaction {made.transaction})" for url, made in every[:20])
         raise InvalidArgument(f"option asOf: nothing at {where} is that old, or commits have been counted anew since "
                               f"an older state of the store was put back, and a time is needed. There is: {known}")
@@ -78,7 +79,7 @@ def _newest(where: str, held: dict[str, Manifest], as_of: tuple[str, int] | None
     return DataLocation(SHARDS if made.kind == "shards" else SNAPSHOT, url, made)
 
 
-def _store(there: Path, as_of: tuple[str, int] | None) -> DataLocation:
+def _store(there: Path, as_of: tuple[str, datetime | int] | None) -> DataLocation:
     """A store that is not a snapshot."""
     if there.is_dir() and not (there / directory.CURRENT).exists():
         raise NotAStore(f"{there} is a folder but no raxlog store, no snapshot, and holds no full ones. A set of shards"

@@ -16,13 +16,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from ...recovery.snapshot.location import required_local
 from ...storage.errors import InvalidArgument, InvalidStreamID
 from ...stream.columns.arrow import MODES, PERMISSIVE, time_zone
-from ...stream.node.stream_id import MAX64, StreamID, make_id, parse_end, parse_start
+from ...stream.node.stream_id import MAX64, StreamID, make_id, parse_end, parse_start, time_at
 from ..output import did_you_mean
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -117,12 +117,14 @@ def _folder(text: str) -> str:
     return str(required_local(text.strip(), "this is"))
 
 
-def _as_of(text: str) -> tuple[str, int]:
+def _as_of(text: str) -> tuple[str, datetime | int]:
     number = text.strip().removeprefix("transaction ")
     if number.isdecimal():
-        return "created_ms" if number == text.strip() else "transaction", int(number)
-    since = datetime.fromisoformat(number) - datetime(1970, 1, 1, tzinfo=UTC)  # TypeError where it has no zone
-    return "created_ms", since // timedelta(milliseconds=1)
+        return ("created", time_at(int(number))) if number == text.strip() else ("transaction", int(number))
+    moment = datetime.fromisoformat(number)
+    if moment.tzinfo is None:
+        raise ValueError
+    return "created", moment
 
 
 _ANY = (READ, FOLLOW, WRITE)
@@ -141,7 +143,8 @@ class Options:
     stream: str | None = _option("stream", str, "a name", _ANY)
     stream_pattern: str | None = _option("streamPattern", str, "a pattern", _IN)
     dataset: str = _option("dataset", _one_of(DATASETS), f"one of {', '.join(DATASETS)}", (READ,), "entries")
-    as_of: tuple[str, int] | None = _option("asOf", _as_of, _MOMENT, (READ,))  # a member of manifests, and its maximum
+    # a member of manifests, and its maximum
+    as_of: tuple[str, datetime | int] | None = _option("asOf", _as_of, _MOMENT, (READ,))
     start: StreamID | None = None  # None: earliest, or latest where a query follows
     end: StreamID | None = None  # None: latest
     since: StreamID | None = None  # the start, if startingOffsets names an ID

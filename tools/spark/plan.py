@@ -246,15 +246,15 @@ def plan_shards(shards: Manifest, url: str, windows: dict[bytes, Window], option
     found: dict[bytes, tuple[int, list[StreamID], tuple[ShardFile, ...]]] = {}
     wholes = []
     for stream in shards.streams:
-        window = windows.get(stream.name)
+        window = windows.get(stream._raw)
         if window is None or stream.first is None or stream.last is None:
             continue
         low, high = max(window.start, stream.first), min(window.end, stream.last)
         if low <= high:
             files = tuple(shard for shard in shards.shards if shard.stream == stream.number)
             whole = (low, high) == (stream.first, stream.last)
-            wholes.append(Piece(url, stream.name, low, high, _about(stream, low, high, whole), 0, files, whole))
-            found[stream.name] = stream.every, [low, *(point for point in stream.points if low < point <= high)], files
+            wholes.append(Piece(url, stream._raw, low, high, _about(stream, low, high, whole), 0, files, whole))
+            found[stream._raw] = stream.every, [low, *(point for point in stream.points if low < point <= high)], files
 
     def cut(whole: Piece, low: int, upto: int) -> Piece | None:
         every, starts, files = found[whole.stream]

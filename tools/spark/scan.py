@@ -37,12 +37,12 @@ def planned(place: DataLocation, options: Options, window: Window, only: set[byt
     ``only`` are the streams that can matter, of those chosen; None: all of them.
     """
     if place.kind == SHARDS and place.manifest is not None:
-        names = plan.chosen([stream.name for stream in place.manifest.streams], options)
+        names = plan.chosen([stream._raw for stream in place.manifest.streams], options)
         data_loss.check_summaries(place.manifest.streams, names, options)
         return plan.plan_shards(place.manifest, place.path, _windows(names, window, only), options)
     if place.manifest is not None and place.manifest.streams and options.since is None:
         require_data(place)
-        names = plan.chosen([stream.name for stream in place.manifest.streams], options)
+        names = plan.chosen([stream._raw for stream in place.manifest.streams], options)
         parts = plan.plan_whole(place.manifest, place.path, _windows(names, window, only), options)
         if parts is not None:
             return parts
@@ -55,7 +55,7 @@ def planned(place: DataLocation, options: Options, window: Window, only: set[byt
 def streams_in(place: DataLocation) -> dict[bytes, dict[str, str]]:
     """The names of all streams at a location, with the schema that each has: {} for none."""
     if place.manifest is not None and place.manifest.streams:
-        return {stream.name: stream.schema for stream in place.manifest.streams}
+        return {stream._raw: stream.schema for stream in place.manifest.streams}
     with opened(place.path) as source, source.read() as txn:
         found = {name: headers.find(txn, name) for name in plan.names_in(source)}
     return {name: one[1].schema.fields if one and one[1].schema else {} for name, one in found.items()}

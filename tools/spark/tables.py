@@ -88,7 +88,7 @@ class TableReader(DataSourceReader):
 def _tables(place: DataLocation, options: Options) -> Iterator[_Table]:
     if place.kind == SHARDS:
         held = (place.manifest or ShardSet(place.path).manifest).streams
-        for name in plan.chosen([stream.name for stream in held], options):
+        for name in plan.chosen([stream._raw for stream in held], options):
             yield _Table(place.path, place.kind, name, None)
         return
     with opened(place.path) as source:

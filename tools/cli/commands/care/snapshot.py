@@ -97,12 +97,12 @@ def _verify(args: argparse.Namespace) -> int:
 def _answer(args: argparse.Namespace, made: Manifest, began: float, what: str, more: str = "") -> None:
     took = clocks.elapsed() - began
     streams = [
-        {"name": stream.name, "length": stream.length, "nodes": stream.nodes, "first": stream.first,
+        {"name": stream._raw, "length": stream.length, "nodes": stream.nodes, "first": stream.first,
          "last": stream.last, "groups": len(stream.groups)}
         for stream in made.streams
     ]
     document = {name: getattr(made, name) for name in (
-        "kind", "id", "parent", "store", "transaction", "created_ms", "records", "bytes", "changed", "gone")}
+        "kind", "id", "parent", "store", "transaction", "created", "records", "bytes", "changed", "gone")}
     entries = sum(stream.length for stream in made.streams)
     output.answer(
         args.json,
