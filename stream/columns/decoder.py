@@ -453,6 +453,7 @@ class Decoder:
             if not column.bits[row >> 3] >> (row & 7) & 1 and (spot >= 0 or column.kind > DECIMAL):
                 break
         kind = next(name for name, number in KINDS.items() if number == column.kind)
+        advice = "Read the column as string or binary"
         if column.kind <= DECIMAL:
             text = value_at(walk.p, spot, checked_size(walk.p, spot, walk.end))
             if kind == "decimal":
@@ -460,9 +461,13 @@ class Decoder:
             what = f"field {column.name!r} is {text!r:.80}, which is not of type {kind}"
         elif column.kind == MAP:
             what = "its fields are not a map of text: a name, or a value, is not UTF-8"
+            advice = "Read the column as map<binary,binary>"
         else:
             what = "its ID is beyond what a bigint, or a time, holds"
-        raise refused(self.stream, *self.id_at(at), what)
+            advice = "Read the ID as text, by id_column and a schema without its parts"
+        ms, seq = self.id_at(at)
+        raise MalformedValue(f"stream {self.stream}: entry {ms}-{seq}: {what}. {advice}, or with mode=PERMISSIVE, "
+                             "which makes it null")
 
 
 def stride(walk: Walk, slot: bytearray, spot: bytearray, at: int, hi_ms: int, hi_seq: int) -> int:
@@ -548,11 +553,3 @@ def described(ms: int, seq: int, names: Sequence[bytes], values: Sequence[bytes]
     fields = dict(pairs)
     entry = {"id": f"{ms}-{seq}", "fields": fields if len(fields) == len(pairs) else pairs}
     return json.dumps(entry, ensure_ascii=False).encode()
-
-
-def refused(stream: str, ms: int, seq: int, what: str) -> MalformedValue:
-    """The error that ends a scan at an entry, in mode FAILFAST."""
-    return MalformedValue(
-        f"stream {stream}: entry {ms}-{seq}: {what}. Read the column as string or binary, "
-        "or with mode=PERMISSIVE, which makes it null"
-    )

@@ -128,12 +128,38 @@ def test_parquet_of_a_stream_with_any_name_and_any_ids_can_be_read(raxlog_cli: R
             store.stream(name).extend([{"n": n} for n in range(3)], [f"{1 << 63}-9", f"{most}-3", f"{most}-{most}"])
     for number, (name, shown) in enumerate(names.items()):
         path = f"{number}.parquet"
-        assert raxlog_cli("export", "s.rax", os.fsdecode(name), path)[0] == 0
+        status, _, err = raxlog_cli("export", "s.rax", os.fsdecode(name), path)
+        assert (status, os.path.exists(path)) == (1, False)
+        assert f"stream {shown}: entry {1 << 63}-9: its ID is beyond" in one_line(err)
+        columns = err.split('--columns "')[1].split('"')[0]
+        assert raxlog_cli("export", "s.rax", os.fsdecode(name), "id.arrow", "--id", "id", "--columns", columns)[0] == 0
+        with pa.ipc.open_file("id.arrow") as file:
+            assert file.read_all()["id"].to_pylist() == [f"{1 << 63}-9", f"{most}-3", f"{most}-{most}"]
+        os.unlink("id.arrow")
+        assert raxlog_cli("export", "s.rax", os.fsdecode(name), path, "--mode", "permissive")[0] == 0
         found = about(path)
         assert found["raxlog.stream"] == shown
         assert (found["raxlog.first_id"], found["raxlog.last_id"]) == (f"{1 << 63}-9", f"{most}-{most}")
         assert order(path) == ["id_ms"]  # where it is null for all, id_seq is in no order
         assert polars.read_parquet(path)["id_seq"].to_list() == [9, 3, None]
+
+
+def test_an_export_of_all_fields_loses_no_entry_whose_names_are_not_text(raxlog_cli: Run, tmp_path: Path) -> None:
+    with raxlog.open(tmp_path / "s.rax") as store:
+        store.stream("orders").append({"item": b"\xfe"}, "5-1")  # a value may be any bytes
+        store.stream("orders").append({b"\xff": "1", "item": "ink"}, "5-2")
+    export = ("export", "s.rax", "orders", "out.parquet")
+    status, out, err = raxlog_cli(*export)
+    assert (status, out, "entry 5-2: its fields are not a map of text" in one_line(err)) == (1, "", True)
+    assert sorted(os.listdir()) == ["s.rax"]
+    columns = err.split('--columns "')[1].split('"')[0]  # as the message says
+    assert raxlog_cli(*export, "--columns", columns)[0] == 0
+    rows = pq.read_table("out.parquet").to_pylist()
+    assert [(row["id_ms"], row["id_seq"], row["fields"]) for row in rows] == [
+        (5, 1, [(b"item", b"\xfe")]), (5, 2, [(b"\xff", b"1"), (b"item", b"ink")])]
+    status, out, _ = raxlog_cli(*export, "--mode", "permissive", "--force")
+    assert (status, "1 with a value that is not of its column's type" in out) == (0, True)
+    assert pq.read_table("out.parquet")["fields"].null_count == 1
 
 
 def test_a_range_of_ids_is_cut_out(raxlog_cli: Run, sales: str) -> None:

@@ -35,6 +35,10 @@ _PHRASES = tuple((re.compile(python), here) for python, here in (
     (r"option startingOffsets=", "--start "),
     (r"option endingOffsets=", "--end "),
     (r"option asOf", "--as-of"),
+    (r"Read the column as map<binary,binary>",
+     'Give --columns "id_ms bigint, id_seq bigint, fields map<binary,binary>"'),
+    (r"Read the ID as text, by id_column and a schema without its parts",
+     'Give --id NAME, for the ID as text, and --columns "fields map<string,binary>"'),
 ))  # fmt: skip
 _OPTIONS = re.compile(
     r"(?<!\S)(batch|claim_idle|deliveries|compression|count|delay|durability|idempotence_cap|idempotence_window|idle|keep|"

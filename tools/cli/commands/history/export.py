@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .....storage import clocks
-from .....stream.columns.arrow import MODES, PERMISSIVE, Projection, Tally, load, projection, reader
+from .....stream.columns.arrow import FAILFAST, MODES, PERMISSIVE, Projection, Tally, load, projection, reader
 from .....stream.columns.projection import default_columns
 from .....stream.node.stream_id import StreamID
 from .... import output
@@ -48,8 +48,9 @@ _ROW_GROUP = 1 << 20  # rows that a reader of Parquet can skip at once
               "those of the stream's schema, or a map of all"),
      argument("--id", metavar="NAME", help="add a column with the ID as text: ms-seq"),
      argument("--timestamp", metavar="NAME", help="add a column with the ID's milliseconds as a time"),
-     argument("--mode", type=str.upper, choices=MODES, default=PERMISSIVE,
-              help="a value that is not of its column's type becomes null (default), or ends the export (FAILFAST)"),
+     argument("--mode", type=str.upper, choices=MODES,
+              help="a value that is not of its column's type becomes null (default with --columns or a schema), or "
+              "ends the export (FAILFAST, default of the map of all)"),
      flag("--skip-damaged", "skip nodes that cannot be read, and name them"),
      argument("--compression", choices=_COMPRESSIONS, default="zstd", help="not for CSV (default: zstd)"),
      flag("--force", "replace FILE, or the server's keys, if they exist")),
@@ -61,6 +62,9 @@ fields, a map of each entry's fields. --columns lists fields and their types: st
 int, double, boolean, timestamp, decimal(p,s). If an entry lacks a field, its value is null. Put a name
 with spaces or commas in backquotes. CSV needs --columns. The metadata of a Parquet file has the stream,
 the store, and the first and last ID.
+
+The map of all ends the export at an entry with a name that is not UTF-8, or an ID beyond a bigint: the
+message says which, and the columns that hold it. fields map<binary,binary> holds any entry.
 
 The file appears when it is complete. Exit status 1 if the range has no entry.
 
@@ -86,9 +90,10 @@ def _run(args: argparse.Namespace) -> int:
         raise CommandError(f"{path} is in the store's folder, where only the store's files are; name another", USAGE)
     if path.exists() and not args.force:
         raise CommandError(f"{path} is there already; --force replaces it", USAGE)
-    tally, name = Tally(), os.fsdecode(args.stream)
+    tally, name = Tally(), output.text(args.stream)
     began = clocks.elapsed()
     with stream_of(args) as stream:
+        mode = args.mode or (PERMISSIVE if schema or stream.schema else FAILFAST)  # nobody has asked for a loss
         schema = default_columns(stream.schema) if schema is None else schema
         columns = projection(schema, id_column=args.id, timestamp_column=args.timestamp)
         if kind == "csv" and any(column[0] == "map" for column in columns.columns):
@@ -97,7 +102,7 @@ def _run(args: argparse.Namespace) -> int:
         with_id = replace(columns, schema=columns.schema.append(load().field("", "binary")),
                           columns=(*columns.columns, ("id_bytes", b"", 0, 0)))
         batches = reader(
-            stream.nodes(start, end), with_id, start=start, end=end, mode=args.mode, skip_damaged=args.skip_damaged,
+            stream.nodes(start, end), with_id, start=start, end=end, mode=mode, skip_damaged=args.skip_damaged,
             stream=name, tally=tally,
         )  # fmt: skip
         # The summary names the damaged nodes, of which the reader warns.
@@ -106,7 +111,7 @@ def _run(args: argparse.Namespace) -> int:
             progress(name, stream.count(start, end)) as report,
         ):
             with opened(args.store) as source:
-                about = {"raxlog.stream": output.text(args.stream), "raxlog.store": source.env.record.uuid.hex()}
+                about = {"raxlog.stream": name, "raxlog.store": source.env.record.uuid.hex()}
             _write(kind, part, columns, batches, args.compression, end, about, tally, report)
     _summary(args, path, kind, tally, clocks.elapsed() - began)
     return DONE if tally.rows else NO
