@@ -23,8 +23,6 @@ from ...stream.jobs.results import Result
 from ...stream.jobs.worker import WorkerOptions
 from ...stream.multi_read import Asked, Found, found_by, look_behind, parse_group_read
 from ...stream.node.arguments import (
-    Codec,
-    Compression,
     Fields,
     Name,
     StreamOptions,
@@ -337,13 +335,9 @@ class AsyncStore(Handle[Store]):
     @overload
     def stream(self, name: Name, *, type: Kind, **options: Unpack[StreamOptions]) -> AsyncStream[Either]: ...
 
-    def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None, codec: Codec | None = None,
-               type: Kind = None) -> AsyncStream[Either]:
-        """A handle on a stream: like Store.stream()."""
-        return AsyncStream(self._threads, self._plain.stream(
-            name, compression=compression, node_max_bytes=node_max_bytes, node_max_entries=node_max_entries,
-            codec=codec, type=type))
+    @wraps(Store.stream)
+    def stream(self, name: Name, *, type: Kind = None, **options: Unpack[StreamOptions]) -> AsyncStream[Either]:
+        return AsyncStream(self._threads, self._plain.stream(name, type=type, **options))
 
     @property
     def state(self) -> AsyncState:
