@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from weakref import ref
 
 from .index.pubsub.pubsub import Binding, PubSub, Reached
-from .storage.commit.write_transaction import WriteTransaction
 from .storage.errors import NotOwner, TransactionError
 from .storage.fork_hooks import look
+from .storage.log.transaction import WriteTransaction
 from .storage.tree.lmdb_errors import is_failure, translate_error
 from .stream.entries.session import Direct, Source
 from .stream.entries.sweep import sweep
@@ -259,7 +259,7 @@ class Transaction(Calls):
             raise TransactionError("the transaction has ended; begin another with store.transaction()")
         if threading.get_ident() != self._thread:
             raise TransactionError("a transaction belongs to the thread that began it; this is another one")
-        if self._direct.env.commits.open_write is not self._txn.raw:
+        if self._direct.env.commits.open_write is not self._txn:
             raise TransactionError("the transaction was begun in another process, before a fork; it ends there")
 
     def _apply(self, operation: Callable[[WriteTransaction], T]) -> T:

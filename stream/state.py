@@ -6,9 +6,9 @@ from collections.abc import ItemsView, Iterator, MutableMapping, ValuesView
 from itertools import islice, takewhile
 from typing import Any, TypeVar, overload
 
-from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, InvalidArgument, InvalidName
 from ..storage.format import keys, records
+from ..storage.log.transaction import WriteTransaction
 from ..storage.trees.rax import Rax, RaxTransaction, family_rows
 from .entries.session import Source
 from .node.arguments import Fields, Name, Value, stored_bytes

@@ -15,7 +15,6 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
-from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import (
     Conflict,
     CountTooSmall,
@@ -28,6 +27,7 @@ from ..storage.errors import (
     NoStream,
     StoreError,
 )
+from ..storage.log.transaction import WriteTransaction
 from ..storage.wake.stop import StopFlag
 from .columns import scan
 from .entries import count as counting

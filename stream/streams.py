@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import StreamExists
 from ..storage.format import keys, records
+from ..storage.log.transaction import WriteTransaction
 from ..storage.trees.rax import Rax, RaxTransaction, step_from
 from .entries import header as headers
 from .entries import writer

@@ -35,8 +35,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.format import keys, records
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction, common, family_rows, step_before, step_from
 from .glob import glob_matches_bytes, literal_ends
 

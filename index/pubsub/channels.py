@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.figures import Figures
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import Direct, ask
 from ...stream.node.arguments import Name, Text, Value, stored_bytes, text_of

@@ -26,9 +26,9 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NoReturn
 
 from ...storage import clocks
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, StoreClosed, StoreError
 from ...storage.fork_hooks import at_exit, forget_in_child, look
+from ...storage.log.transaction import WriteTransaction
 from ...storage.threads import start
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import Direct

@@ -24,8 +24,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import InvalidArgument, NoGroup, RaxlogError, StreamExists
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries import header as headers
 from ...stream.entries import writer

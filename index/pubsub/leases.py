@@ -21,10 +21,10 @@ import os
 import threading
 from io import FileIO
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import CorruptionError, LockTimeout, ReadOnlyStore, StoreFull
 from ...storage.locks import ofd_lock
+from ...storage.log.transaction import WriteTransaction
 from ...storage.tree.lmdb_errors import translated
 from ...stream.entries.session import Direct, ask
 from ..subjects import sublist

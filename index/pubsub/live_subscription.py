@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Self
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import TransactionError
+from ...storage.log.transaction import WriteTransaction
 from ...stream.node.arguments import Text, text_of
 from ...stream.node.entry import UNDECODABLE
 from ...stream.node.stream_id import StreamID

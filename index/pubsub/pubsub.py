@@ -43,10 +43,10 @@ from datetime import datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import InvalidFields
 from ...storage.figures import Figures
 from ...storage.format.keys import sha256
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries import deferred, writer
 from ...stream.entries.header import NodeLimits

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.format import keys, records
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction, family_rows
 
 SUBJECT, CHANNEL, SHARD = 0, 1, 2  # kinds of messages

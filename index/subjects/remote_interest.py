@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument, SubjectError
 from ...storage.figures import Figures
 from ...storage.format.keys import MAX_KEY, REMOTE, REMOTE_BY_ROUTE, REMOTE_COUNT, family
 from ...storage.format.records import seal, unseal
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction, family_rows
 from ...stream.entries.session import Source, ask, asking, changing
 from . import subject as subjects

@@ -49,10 +49,10 @@ from itertools import groupby, repeat
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, NoSubscription, SubjectError, SubscriptionExists
 from ...storage.format import keys as layout
 from ...storage.format.records import seal, unseal
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import NEXT, Rax, RaxTransaction, disorder, family_rows, step_before, step_from
 from . import subject as subjects
 from .subscription import ROWS, Subscription, checked, checked_weight, decode, encode, name_bytes, row_key, sized

@@ -51,7 +51,7 @@ from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, NotAStore, RaxlogError, ReadOnlyStore, StoreError, UnsupportedFormat
 from ...storage.folder import directory, generation, log_file
 from ...storage.log.log import Log, unseal
-from ...storage.log.overlay import View
+from ...storage.log.transaction import View
 from ...storage.tree import lmdb_errors, meta_pages
 from ...storage.tree.lmdb_file import Meta, PageFile
 from ...storage.tree.tree import Tree, verify

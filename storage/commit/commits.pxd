@@ -1,7 +1,7 @@
 # The C types of commits.py.
 
 cimport cython
-from .write_transaction cimport WriteTransaction
+from ..log.transaction cimport WriteTransaction
 
 cdef class Call:
     cdef public object operation

@@ -58,10 +58,10 @@ from .. import crash_point as crash_points
 from ..errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
 from ..folder import generation
 from ..fork_hooks import HERE, USUAL
+from ..log.transaction import WriteTransaction  # cimport
 from ..tree import lmdb_errors
 from ..wake.stop import wake as wake_sleeper
 from . import interrupts
-from .write_transaction import WriteTransaction  # cimport
 
 if TYPE_CHECKING:
     from ..engine.environment import Environment
@@ -505,17 +505,19 @@ class Commits:
                     "written through this opening of it. See to the disk; then close the store and open it again."
                 )
             try:
-                self.env.live()
-                with store_map.log.write() as raw:  # type: ignore[union-attr]  # what is written to has one
+                if store_map.log is None:
+                    self.env.live()
+                with store_map.log.write() as txn:  # type: ignore[union-attr]  # what is written to has one
                     superseded = False
-                    if raw.id() - 1 != self.warm_id:
+                    if txn.upto - 1 != self.warm_id:
                         self.epoch += 1
-                        superseded = generation.successor(raw.get) is not None
+                        superseded = generation.successor(txn.get) is not None
                     if not superseded:
-                        self.open_write = raw
+                        self.open_write = txn
                         if len(self.warm) > _WARM_LIMIT:
                             self.warm = {}
-                        yield WriteTransaction(self.env, raw, self.warm, self.epoch)
+                        txn.keep(self.env, self.warm, self.epoch)
+                        yield txn
                         return
                 store_map.go_over()
             except lmdb_errors.MapResizedError:
@@ -562,19 +564,20 @@ class Commits:
         StoreFull, and nothing written, where the store may not become as large (log/room.py). After any
         exception: settle().
         """
+        number = txn.upto
         if txn.changes == 0:
-            txn.raw.commit()  # nothing is written, and the warm stays warm
-            self.warm_id = txn.id - 1
+            txn.commit()  # nothing is written, and the warm stays warm
+            self.warm_id = number - 1
         else:
-            self.committing = (txn.id, calls)
+            self.committing = (number, calls)
             if crash_points.listener is not None:
                 crash_points.crash_point("commit.before")
             txn.flush()
-            txn.raw.commit()
+            txn.commit()
             self.warm_id = self.map.log.pos  # type: ignore[union-attr]  # what is written to has one
             if crash_points.listener is not None:
                 crash_points.crash_point("commit.after")
-            self.wake_readers(txn.id)
+            self.wake_readers(number)
         self.open_write = None
         for call in calls:
             call.done = True
@@ -583,7 +586,7 @@ class Commits:
     def abort(self, txn: WriteTransaction) -> None:
         """Undo everything, also what was kept warm. Harmless after a commit, failed or not."""
         self.forget_warm()
-        txn.raw.abort()
+        txn.abort()
         self.open_write = None
 
     def wake_readers(self, transaction_id: int) -> None:

@@ -38,7 +38,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from .. import clocks, disk
-from ..commit.write_transaction import WriteTransaction
 from ..crash_point import crash_point
 from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
 from ..folder import directory, generation, log_file
@@ -46,6 +45,7 @@ from ..format import records
 from ..locks import ofd_lock
 from ..log.feed import LEAST_FREE, Feed, Overwritten
 from ..log.log import Log, put_changes, unseal
+from ..log.transaction import WriteTransaction
 from ..tree import lmdb_errors, map_lock, meta_pages
 from ..tree.lmdb_file import RESERVE
 from ..tree.tree import Tree
@@ -305,7 +305,7 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
     value = records.seal(generation.MARK, [number])
 
     def operation(txn: WriteTransaction) -> None:
-        if txn.id != transaction:
+        if txn.upto != transaction:
             raise StoreError(
                 f"another process has written to {env.path} during its compaction, for the file {directory.WRITER} was "
                 "deleted, and what it wrote is not in the copy. Nothing was changed; compact the store again."

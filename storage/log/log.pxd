@@ -1,10 +1,9 @@
 # The C types of log.py.
 
 cimport cython
-from .overlay cimport Overlay, Version, View
+from .overlay cimport Overlay, Version
 from .room cimport Room
-
-cdef class LogTransaction
+from .transaction cimport View, WriteTransaction
 
 @cython.locals(size="Py_ssize_t", front="Py_ssize_t")
 cdef object encode_change(list parts, bytes key, bytes value, bytes base)
@@ -27,7 +26,7 @@ cdef class Log:
     cdef public unsigned long long size
     cdef public unsigned long long opening
     cdef public object mutex
-    cdef public LogTransaction transaction
+    cdef public WriteTransaction transaction
     cdef public tuple seen
     cdef public unsigned long long pos
     cdef public tuple begun
@@ -64,8 +63,8 @@ cdef class Log:
     @cython.locals(applied="unsigned long long", end="unsigned long long", overlay=Overlay, seen=tuple, view=View)
     cpdef View begin(self, object begin=*)
     cpdef object refuse_lie(self, Py_ssize_t tries)
-    @cython.locals(applied="unsigned long long", left=LogTransaction)
-    cpdef LogTransaction write(self)
+    @cython.locals(applied="unsigned long long", left=WriteTransaction)
+    cpdef WriteTransaction write(self)
     cpdef object snapshot(self)
     cpdef object rebase(self, unsigned long long floor)
     cpdef object reach(self, unsigned long long pos, object chain, tuple begun)
@@ -82,19 +81,6 @@ cdef class Log:
     @cython.locals(overlay=Overlay, rows=dict, parts=list, before=Version, version=Version, start="unsigned long long",
                    pos="unsigned long long", place="unsigned long long", size="Py_ssize_t", changes=bytes,
                    covered=bytes, record=bytes, key=bytes, behind=bint, number="unsigned long long")
-    cpdef object append(self, dict touched, LogTransaction view, unsigned long long freed)
+    cpdef object append(self, dict touched, WriteTransaction view, unsigned long long freed)
     @cython.locals(upto="unsigned long long", applied="unsigned long long", begun=tuple, overlay=Overlay)
-    cpdef object put_all(self, LogTransaction view, bint lent)
-
-cdef class LogTransaction(View):
-    cdef public dict touched
-    cdef public long long written
-
-    cpdef bint put(self, bytes key, bytes value, bint overwrite=*) except -1
-    cpdef bint delete(self, bytes key) except -1
-    cdef object touch(self, bytes key)
-    @cython.locals(log=Log, room=Room, freed="long long")
-    cpdef object commit(self)
-    cpdef bint fits_alone(self) except -1
-    @cython.locals(log=Log)
-    cpdef object abort(self)
+    cpdef object put_all(self, WriteTransaction view, bint lent)

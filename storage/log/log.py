@@ -62,8 +62,9 @@ from xxhash import xxh3_64_intdigest
 
 from .. import clocks
 from . import feed
-from .overlay import Overlay, Version, View  # cimport
+from .overlay import Overlay, Version  # cimport
 from .room import Room  # cimport
+from .transaction import View, WriteTransaction  # cimport
 
 if TYPE_CHECKING:
     from raxlog.storage.engine.open_options import OpenOptions
@@ -75,7 +76,6 @@ END, APPLIED, FLUSHED, LARGE, AGED, GIVEN, OWNER, KEPT = 0, 1, 2, 3, 4, 5, 6, 9 
 HEAD = 28
 DELTA_HEAD = 48
 CHUNK = 256
-MOST_KEY = 511  # LMDB's
 FLUSH_PERIOD = 0.1  # seconds
 PATIENCE = 30.0  # seconds to wait for another process' checkpoint: as a write does for its lock
 MOMENT = 0.1  # … for a writer, where a record is behind the end
@@ -215,7 +215,7 @@ class Log:
         self.ring = mmap.mmap(self.file, HEADER + self.size, access=mmap.ACCESS_READ)
         self.checkpointing: threading.Lock = threading.Lock()  # the lock in the file does not keep threads apart
         self.mutex: threading.RLock = threading.RLock()  # while it follows, or is rebased
-        self.transaction: LogTransaction | None = None  # the write transaction that is open
+        self.transaction: WriteTransaction | None = None  # the write transaction that is open
         self.seen: tuple[int, int, int] = (-1, 0, 0)  # LMDB's snapshot last seen, with its applied LSN and checksum
         self.is_slotless: bool = False  # the writer's snapshot is a write transaction: there was no place for a reader
         self.pos: int = 0  # up to where it has followed
@@ -445,7 +445,7 @@ class Log:
                 f"be read ends at {self.pos}"
             )
 
-    def write(self) -> LogTransaction:
+    def write(self) -> WriteTransaction:
         """The write transaction, under the writer's lock. LMDB is asked only where another process has written."""
         left = self.transaction
         if left is not None:  # an exception has left it
@@ -467,7 +467,7 @@ class Log:
             applied = words[APPLIED]
             if applied > self.overlay.floor:
                 self.rebase(applied)
-            view = self.transaction = LogTransaction(self, self.overlay)
+            view = self.transaction = WriteTransaction(self, self.overlay)
         return view
 
     def snapshot(self) -> Any:
@@ -584,7 +584,7 @@ class Log:
 
     # -- committing ---------------------------------------------------------------------
 
-    def append(self, touched: dict[bytes, Version | None], view: LogTransaction, freed: int) -> None:
+    def append(self, touched: dict[bytes, Version | None], view: WriteTransaction, freed: int) -> None:
         """Write a transaction's record: it counts when this returns. Under the writer's lock."""
         overlay = view.overlay
         rows = overlay.rows
@@ -728,7 +728,7 @@ class Log:
         while end - self.words[KEPT] > self.size:
             self.checkpoint(True)
 
-    def checkpoint(self, waits: bool, view: LogTransaction | None = None, lent: bool = False) -> None:
+    def checkpoint(self, waits: bool, view: WriteTransaction | None = None, lent: bool = False) -> None:
         """Put into LMDB what it has not, with a transaction's changes: then that counts.
 
         ``lent``: the map goes beyond the ceiling; StoreFull where that makes the store larger. Where another process
@@ -765,7 +765,7 @@ class Log:
         finally:
             lock.release()
 
-    def put_all(self, view: LogTransaction | None, lent: bool) -> None:
+    def put_all(self, view: WriteTransaction | None, lent: bool) -> None:
         """One transaction of LMDB, with all up to the end."""
         with self.tree.write() as txn:
             applied, before, begun = unseal(txn.get(log_file.APPLIED))
@@ -812,7 +812,7 @@ class Log:
             self.commits += 1
             self.words[LARGE] = 0
 
-    def append_directly(self, view: LogTransaction) -> None:
+    def append_directly(self, view: WriteTransaction) -> None:
         """A transaction too large for the ring, or that may not fit, goes to LMDB at once, behind all others."""
         self.checkpoint(True)
         aged = lent = False
@@ -925,71 +925,3 @@ def _stop_all() -> None:
 
 
 fork_hooks.at_exit(_stop_all)
-
-
-class LogTransaction(View):
-    """The write transaction: its changes are in the overlay under an LSN that nothing else sees, until commit()."""
-
-    __slots__ = ("touched", "written")
-
-    def __init__(self, log: Log, overlay: Overlay) -> None:
-        View.__init__(self, log, None, overlay, True)
-        self.touched: dict[bytes, Version | None] = {}
-        self.written: int = -1  # where its record lies in the ring
-
-    def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
-        """Store a value. False, and nothing done, if the key is there and overwrite is off."""
-        if not 0 < len(key) <= MOST_KEY:  # the checkpoint could not take it
-            raise lmdb_errors.BadValsizeError(f"a key of {len(key)} bytes")
-        if not overwrite and self.get(key) is not None:
-            return False
-        self.touch(key)
-        self.overlay.write(key, value, self.upto)
-        return True
-
-    def delete(self, key: bytes) -> bool:
-        """Delete a key. False if it was not there."""
-        if self.get(key) is None:
-            return False
-        self.touch(key)
-        self.overlay.write(key, None, self.upto)
-        return True
-
-    def touch(self, key: bytes) -> None:
-        """Note what was there before the transaction; an exception may strike from here on."""
-        if key not in self.touched:
-            self.touched[key] = self.overlay.rows.get(key)
-
-    def commit(self) -> None:
-        """Append its record: it counts when this returns. As safe as the durability says. StoreFull, LogError."""
-        log = self.log
-        if self.touched:
-            room = log.room
-            freed = room.note_freed(self)
-            self.release()  # the map may grow
-            if freed:
-                self.overlay.freed.append((self.upto, freed))
-            if room.fits(self.overlay) or self.fits_alone():
-                log.append(self.touched, self, freed)
-            else:
-                room.direct += 1
-                log.append_directly(self)
-        self.abort()
-
-    def fits_alone(self) -> bool:
-        """Whether it fits once all before it is in LMDB."""
-        self.log.checkpoint(True)
-        return bool(self.log.room.fits(self.overlay.pruned(self.upto - 1)))
-
-    def abort(self) -> None:
-        """End it. What has not been committed is undone. Harmless after a commit."""
-        log = self.log
-        if log is not None and log.transaction is self:
-            if log.reached[0] < self.upto:  # its record does not count, or has not been taken in
-                with log.mutex:  # no thread takes it in in between
-                    if log.reached[0] < self.upto:
-                        self.overlay.undo(self.touched, self.upto)
-                        if self.written >= 0 and log.words[END] == self.upto - 1:
-                            log.strike_out(self.written)
-            log.transaction = None
-        View.abort(self)

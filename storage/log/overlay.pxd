@@ -44,26 +44,6 @@ cdef class Overlay:
     @cython.locals(newest=Version, version=Version, key=bytes, found=list)
     cpdef list changes(self, unsigned long long after, unsigned long long upto)
 
-cdef class View:
-    cdef public object log
-    cdef public object raw
-    cdef public Overlay overlay
-    cdef public dict rows
-    cdef public unsigned long long upto
-    cdef public bint writes
-    cdef public object number
-    cdef public object changed
-    cdef object __weakref__
-
-    cpdef object lmdb(self)
-    @cython.locals(version=Version)
-    cpdef object get(self, bytes key, object default=*)
-    cpdef object cursor(self, object db=*)
-    cpdef bint put(self, bytes key, bytes value, bint overwrite=*) except -1
-    cpdef bint delete(self, bytes key) except -1
-    cpdef object release(self)
-    cpdef object abort(self)
-
 cdef class LogCursor:
     cdef object cursor
     cdef Overlay overlay

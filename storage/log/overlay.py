@@ -1,4 +1,4 @@
-"""The overlay: what the log holds and LMDB does not yet, by key, with versions; views and cursors that merge both.
+"""The overlay: what the log holds and LMDB does not yet, by key, with versions; and the cursor that merges both.
 
     rows     key -> newest version ─ older ─ older      a version without a value is a deletion
     order    the live keys, sorted
@@ -20,7 +20,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Any
 
-from raxlog.storage.tree import lmdb_errors
 from raxlog.storage.trees.rax import disorder
 
 SOURCE_HASH = ""
@@ -218,99 +217,17 @@ class Overlay:
         return found
 
 
-class View:
-    """What a transaction sees: LMDB's snapshot, and the overlay up to an LSN. Closed by abort()."""
-
-    __slots__ = ("__weakref__", "changed", "log", "number", "overlay", "raw", "rows", "upto", "writes")
-
-    def __init__(self, log: Any, raw: Any, overlay: Overlay, writes: bool) -> None:
-        self.log: Any = log
-        self.raw: Any = raw
-        self.overlay: Overlay = overlay
-        self.rows: dict[bytes, Version] = overlay.rows
-        self.writes: bool = writes
-        if writes:
-            self.upto: int = log.pos + 1
-        else:
-            overlay.readers += 1  # first: from here on what this view sees is kept
-            self.upto = log.pos
-
-    def __enter__(self) -> View:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.abort()
-
-    def id(self) -> int:
-        """The LSN up to which it sees."""
-        return self.upto
-
-    def lmdb(self) -> Any:
-        """LMDB's transaction; of the write transaction begun where it is first needed."""
-        if self.raw is None:
-            self.raw = self.log.snapshot()
-        return self.raw
-
-    def get(self, key: bytes, default: Any = None) -> Any:
-        """The value of a key."""
-        version = self.rows.get(key)
-        while version is not None and version.lsn > self.upto:
-            version = version.older
-        if version is not None:
-            return version.value
-        if self.raw is None:
-            self.lmdb()
-        return self.raw.get(key)
-
-    def cursor(self) -> Any:
-        """LMDB's cursor where there is nothing to merge, else one that merges."""
-        if self.raw is None:
-            self.lmdb()
-        if not self.writes and not self.rows:
-            return self.raw.cursor()
-        return LogCursor(self.raw.cursor(), self)
-
-    def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
-        """A view reads only."""
-        raise lmdb_errors.ReadonlyError("a view reads only")
-
-    def delete(self, key: bytes) -> bool:
-        """A view reads only."""
-        raise lmdb_errors.ReadonlyError("a view reads only")
-
-    def release(self) -> None:
-        """End LMDB's transaction, which is begun again where it is needed."""
-        raw = self.raw
-        self.raw = None
-        if raw is not None:
-            raw.abort()
-
-    def abort(self) -> None:
-        """End it."""
-        raw = self.raw
-        self.raw = None
-        if self.log is not None:
-            self.log = None
-            if not self.writes:
-                self.overlay.readers -= 1
-        if raw is not None:
-            raw.abort()
-
-    def __del__(self) -> None:
-        self.abort()
-
-
 class LogCursor:
     """A cursor over both. It stands on the nearer of two candidates, LMDB's and the overlay's."""
 
     __slots__ = ("at", "both", "cursor", "forward", "here", "index", "moves", "on_lmdb", "other", "overlay", "rows",
                  "upto", "version")
 
-    def __init__(self, cursor: Any, view: View) -> None:
+    def __init__(self, cursor: Any, overlay: Overlay, upto: int) -> None:
         self.cursor: Any = cursor
-        self.overlay: Overlay = view.overlay
-        self.rows: dict[bytes, Version] = view.rows
-        self.upto: int = view.upto
+        self.overlay: Overlay = overlay
+        self.rows: dict[bytes, Version] = overlay.rows
+        self.upto: int = upto
         self.here: bytes | None = None  # the key it stands on
         self.at: bytes | None = None  # LMDB's candidate
         self.both: bool = False  # whether the overlay has it too

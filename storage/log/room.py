@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from raxlog.storage.engine.store_map import StoreMap
 
-    from .log import Log, LogTransaction
+    from .log import Log
+    from .transaction import WriteTransaction
 
 SOURCE_HASH = ""
 
@@ -102,8 +103,9 @@ class Room:
         self.reusable = 0
         tree = self.log.tree
         last = tree.state().transaction
-        if any(read.transaction < last for read in tree.readers()):
-            return
+        for read in tree.readers():
+            if read.transaction < last:
+                return
         if last == tree.state().transaction:
             self.reusable = max(0, self.free - self.free // 100 - 16 - self.log.words[GIVEN])
 
@@ -155,7 +157,7 @@ class Room:
                     raise  # a signal's handler did
                 raise lmdb_errors.translate_error(self.folder.parent, error) from error
 
-    def note_freed(self, txn: LogTransaction) -> int:
+    def note_freed(self, txn: WriteTransaction) -> int:
         """The pages that a transaction's changes give back, of values that LMDB holds: counted once a key."""
         freed = 0
         for key, before in txn.touched.items():

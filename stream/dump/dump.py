@@ -10,9 +10,9 @@ is in types before 27 pending with the consumer "", delivered in 1970, so that a
 
 from __future__ import annotations
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidDump, StreamExists
 from ...storage.format import keys, records
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..entries import header as headers

@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Environment
+from ...storage.log.transaction import WriteTransaction
 from .session import Direct
 
 T = TypeVar("T")

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError
 from ...storage.format import keys, records
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..node.stream_id import AUTO, StreamID, make_id, pack_id
 from .header import NEVER, StreamHeader, shown

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError
 from ...storage.format import keys, records
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.ordinals import DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax
 from ..node import decode

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 from xxhash import xxh3_128_intdigest
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument
 from ...storage.format import keys, records
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..node.arguments import member_name
 from ..node.stream_id import MAX64, NewID, StreamID, make_id, unpack_id

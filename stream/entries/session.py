@@ -16,10 +16,10 @@ from functools import partial, wraps
 from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 from ...storage.commit.commits import Call
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Environment
 from ...storage.engine.registry import Share
 from ...storage.errors import AppendsLost, ReadOnlyStore, StoreClosed, TransactionError
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
 from ..node.arguments import timeout_of
 from ..node.stream_id import StreamID

@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, LockTimeout, StoreFull
 from ...storage.format import keys, records
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import Rax
 from . import writer
 from .session import Source

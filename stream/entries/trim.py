@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument
 from ...storage.format import records
+from ...storage.log.transaction import WriteTransaction
 from ..node import decode
 from ..node.arguments import whole
 from ..node.stream_id import IDLike, StreamID, parse_id

@@ -45,12 +45,12 @@ from threading import get_ident
 
 from ...storage import clocks
 from ...storage.commit.commits import Commits
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine import compaction
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import AppendsLost, StoreClosed, StoreError, TransactionError
 from ...storage.figures import Lost
 from ...storage.fork_hooks import FORK_PATIENCE, HERE, USUAL, at_exit, look, release_all
+from ...storage.log.transaction import WriteTransaction
 from ...storage.notices import note, noted
 from ...storage.threads import start
 from ...storage.wake.stop import wake
@@ -532,7 +532,7 @@ class WriteBuffer(Attachment):
 
         def operation(txn: WriteTransaction) -> None:
             nonlocal transaction
-            transaction = txn.id
+            transaction = txn.upto
             for item in batch:
                 if not item.apply(txn):
                     raise StoreError(f"an append to {shown(item.name)} would not get the ID it was given")

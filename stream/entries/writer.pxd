@@ -1,7 +1,7 @@
 # The C types of writer.py.
 
 cimport cython
-from ...storage.commit.write_transaction cimport WriteTransaction
+from ...storage.log.transaction cimport WriteTransaction
 from ..node.builder cimport NodeBuilder
 
 cdef class StreamWriter:

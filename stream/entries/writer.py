@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...storage.commit.write_transaction import WriteTransaction  # cimport
 from ...storage.errors import (
     CorruptionError,
     IDTooSmall,
@@ -29,6 +28,7 @@ from ...storage.errors import (
     StreamExists,
 )
 from ...storage.format import keys, records
+from ...storage.log.transaction import WriteTransaction  # cimport
 from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax
 from ..node.builder import NodeBuilder  # cimport
@@ -302,7 +302,7 @@ class StreamWriter:
     def _seal_tail(self, txn: WriteTransaction, tail: NodeBuilder) -> None:
         """Write the tail in its final form, now that it is full."""
         codec = self.header.limits.codec
-        if codec != records.RAW and self.tail_put_in == txn.id:
+        if codec != records.RAW and self.tail_put_in == txn.upto:
             txn.delete(self.tail_key)  # else the smaller value would keep the larger one's pages
         if self.tail_changed or codec != records.RAW:
             self._put_tail(txn, self.trial or self._tail_block(tail, codec))
@@ -313,7 +313,7 @@ class StreamWriter:
         self.header.stored_bytes += len(value) - self.tail_bytes
         self.tail_bytes = len(value)
         self.tail_changed = False
-        self.tail_put_in = txn.id
+        self.tail_put_in = txn.upto
 
     def _tail_block(self, tail: NodeBuilder, codec: int) -> bytes:
         if codec == records.RAW:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import NamedTuple
 
-from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.log.transaction import WriteTransaction
 from ..entries import writer
 from ..entries.writer import StreamWriter
 from ..node.entry import Entry

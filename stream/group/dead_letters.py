@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import InvalidArgument, InvalidStreamID
 from ...storage.figures import Figures
 from ...storage.format import keys
+from ...storage.log.transaction import WriteTransaction
 from ..entries import delete as deleting
 from ..entries import header as headers
 from ..entries import writer

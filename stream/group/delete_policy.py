@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument
 from ...storage.format import records
+from ...storage.log.transaction import WriteTransaction
 from ..entries import delete
 from ..entries.header import shown
 from ..entries.trim import Trim

@@ -34,8 +34,8 @@ from itertools import chain, islice, takewhile
 from typing import NamedTuple, TypeVar
 
 from ...storage import clocks
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument, InvalidStreamID, LockTimeout, NotOwner
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
 from ..entries import deferred, writer

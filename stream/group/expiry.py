@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import itemgetter
 
-from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.log.transaction import WriteTransaction
 from ..entries import trim
 from ..entries.range_read import read_now
 from ..entries.retention import Retention, seconds_of

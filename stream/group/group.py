@@ -15,8 +15,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, Unpack, overload
 
 from ...storage import clocks
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import ConsumerBusy, CorruptionError, InvalidArgument, RaxlogError, StoreClosed, TransactionError
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
 from ..entries import header as headers

@@ -29,10 +29,10 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import CorruptionError, NoGroup
 from ...storage.format import keys, records
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import Rax, RaxTransaction, family_rows
 from ..entries.header import StreamHeader, shown
 from ..entries.writer import StreamWriter

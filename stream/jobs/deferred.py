@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from ...storage import clocks
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import InvalidArgument, LockTimeout, StoreFull
+from ...storage.log.transaction import WriteTransaction
 from ..entries import deferred as records
 from ..entries import header as headers
 from ..entries import writer

@@ -16,9 +16,9 @@ from typing import Literal, NamedTuple
 
 import msgpack
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.figures import Figures
 from ...storage.format import keys, records
+from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..node.stream_id import IDLike, now_ms, parse_id
 from ..node.typed import Decoded

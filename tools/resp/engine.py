@@ -19,9 +19,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ...storage import clocks, errors
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.open_options import BYTES
 from ...storage.errors import RaxlogError, StoreClosed, StoreError
+from ...storage.log.transaction import WriteTransaction
 from ...storage.notices import report
 from ...store import Store, parts
 from ...stream.entries.batch import Batch

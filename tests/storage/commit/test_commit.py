@@ -17,7 +17,7 @@ from children import Child, wait_until_stopped
 from commit_cases import HeldBatch, in_threads, put, stored, submit
 from counting import commits_of
 from raxlog.storage import crash_point
-from raxlog.storage.commit.write_transaction import WriteTransaction
+from raxlog.storage.log.transaction import WriteTransaction
 
 # -- sharing -------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import pytest
 import raxlog
 from children import Child
 from commit_cases import HeldBatch, in_threads, put, stored, submit
-from raxlog.storage.commit.write_transaction import WriteTransaction
+from raxlog.storage.log.transaction import WriteTransaction
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 ROUNDS = int(os.environ.get("RAXLOG_ROUNDS", "3"))

@@ -178,10 +178,10 @@ def test_a_forked_child_leaves_the_slots_of_its_parents_reads_alone(path: Path) 
         with store._env.read() as txn:  # it keeps its slot for as long as there is its object
             assert txn.id()
             slot = txn if store._env.map.log is None else txn.lmdb()  # type: ignore[attr-defined]
-        assert os.getpid() in [read.pid for read in tree.readers()]
+        assert str(os.getpid()) in tree._opened.readers()
         with Child(lambda say: say(len(store.stream("s")))) as child:
             assert child.finish() == [1]
-        assert os.getpid() in [read.pid for read in tree.readers()]
+        assert str(os.getpid()) in tree._opened.readers()
         del slot
 
 

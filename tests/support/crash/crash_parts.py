@@ -221,16 +221,17 @@ STRUCK = 40  # asynchronous exceptions in one run, beside the signals
 
 
 COMMITS = tuple(f"raxlog.storage.{one}" for one in (
-    "commit.commits", "commit.interrupts", "commit.write_transaction", "engine.environment",
+    "commit.commits", "commit.interrupts", "log.transaction", "engine.environment",
     "log.log", "log.overlay", "log.room",
-    "engine.store_map", "files.store_files"))
+    "engine.store_map", "folder.store_files"))
 OPENINGS = tuple(f"raxlog.{one}" for one in (
     "store", "index.pubsub.leases", "index.pubsub.pubsub", "stream.entries.write_buffer", "stream.entries.session",
     "stream.streams",
     "stream.entries.sweep", "stream.group.waiter", *(f"storage.{one}" for one in (
-        "engine.environment", "engine.reader_gate", "engine.store_map", "files.directory",
-        "files.disk", "files.generation", "files.store_files", "files.map_lock", "files.meta_pages", "files.ofd_lock",
-        "files.presence", "files.writer_lock", "lifecycle.compaction", "lifecycle.registry", "log.log",
+        "engine.environment", "engine.reader_gate", "engine.store_map", "folder.directory",
+        "disk", "folder.generation", "folder.store_files", "tree.tree", "tree.map_lock", "tree.meta_pages",
+        "locks.ofd_lock",
+        "locks.presence", "locks.writer_lock", "engine.compaction", "engine.registry", "log.log",
 "wake.wake_file", "wake.watcher"))))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import raxlog
-from raxlog.storage.commit.write_transaction import WriteTransaction
+from raxlog.storage.log.transaction import WriteTransaction
 
 
 def in_threads(count: int, work: Callable[[int], None], seconds: float = 60) -> list[BaseException]:
