@@ -28,7 +28,6 @@ KERNELS = (
     "raxlog.storage.trees.rax",
     "raxlog.storage.trees.ordinals",
     "raxlog.storage.commit.commits",
-    "raxlog.storage.log.overlay",
     "raxlog.storage.log.transaction",
     "raxlog.storage.log.room",
     "raxlog.storage.log.log",

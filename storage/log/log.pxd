@@ -1,9 +1,8 @@
 # The C types of log.py.
 
 cimport cython
-from .overlay cimport Overlay, Version
 from .room cimport Room
-from .transaction cimport View, WriteTransaction
+from .transaction cimport Overlay, Version, View, WriteTransaction
 
 @cython.locals(size="Py_ssize_t", front="Py_ssize_t")
 cdef object encode_change(list parts, bytes key, bytes value, bytes base)

@@ -62,9 +62,8 @@ from xxhash import xxh3_64_intdigest
 
 from .. import clocks
 from . import feed
-from .overlay import Overlay, Version  # cimport
 from .room import Room  # cimport
-from .transaction import View, WriteTransaction  # cimport
+from .transaction import Overlay, Version, View, WriteTransaction  # cimport
 
 if TYPE_CHECKING:
     from raxlog.storage.engine.open_options import OpenOptions

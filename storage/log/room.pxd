@@ -1,7 +1,7 @@
 # The C types of room.py.
 
 cimport cython
-from .overlay cimport Overlay, run_of
+from .transaction cimport Overlay, run_of
 
 cdef class Room:
     cdef public object log

@@ -20,7 +20,7 @@ from raxlog.storage.folder import directory
 from raxlog.storage.tree import lmdb_errors
 from raxlog.storage.tree.lmdb_file import RESERVE
 
-from .overlay import Overlay, run_of  # cimport
+from .transaction import Overlay, run_of  # cimport
 
 if TYPE_CHECKING:
     from pathlib import Path

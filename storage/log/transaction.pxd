@@ -1,7 +1,83 @@
 # The C types of transaction.py.
 
 cimport cython
-from .overlay cimport LogCursor, Overlay, Version
+
+@cython.locals(key=bytes, last=bytes)
+cpdef bytes seek(object cursor, bytes full, bint before=*)
+
+cpdef long long run_of(bytes key, bytes value) except -1
+
+cdef class Version:
+    cdef public unsigned long long lsn
+    cdef public bytes value
+    cdef public Version older
+    cdef public bint listed
+
+cdef class Overlay:
+    cdef public unsigned long long floor
+    cdef public dict rows
+    cdef public list order
+    cdef public dict gaps
+    cdef public long long moves
+    cdef public long long readers
+    cdef public long long bytes
+    cdef public long long runs
+    cdef public long long singles
+    cdef public list freed
+    cdef object __weakref__
+
+    @cython.locals(before=Version, version=Version, order=list, at="Py_ssize_t")
+    cpdef Version write(self, bytes key, bytes value, unsigned long long lsn)
+    @cython.locals(run="long long")
+    cdef object count(self, bytes key, bytes value, long long sign)
+    @cython.locals(version=Version, key=bytes)
+    cpdef object settle(self, dict touched)
+    @cython.locals(version=Version, older=Version, key=bytes)
+    cpdef object undo(self, dict touched, unsigned long long lsn)
+    @cython.locals(version=Version, key=bytes)
+    cpdef object count_all(self)
+    @cython.locals(at="Py_ssize_t")
+    cpdef object unlist(self, bytes key)
+    cpdef long long memory(self) except -1
+    @cython.locals(fresh=Overlay, version=Version, key=bytes, listed=bint)
+    cpdef Overlay pruned(self, unsigned long long floor)
+    @cython.locals(newest=Version, version=Version, key=bytes, found=list)
+    cpdef list changes(self, unsigned long long after, unsigned long long upto)
+
+cdef class LogCursor:
+    cdef object cursor
+    cdef Overlay overlay
+    cdef dict rows
+    cdef unsigned long long upto
+    cdef bytes here
+    cdef bytes at
+    cdef bytes other
+    cdef Version version
+    cdef Py_ssize_t index
+    cdef long long moves
+    cdef bint forward
+    cdef bint both
+    cdef bint on_lmdb
+
+    @cython.locals(version=Version, first=bytes, end=bytes, gap=tuple, steps="Py_ssize_t", gaps=dict)
+    cdef object skip_from(self, bytes key)
+    cdef object skip_lmdb(self, bint found)
+    @cython.locals(version=Version, key=bytes, order=list, beside=list, size="Py_ssize_t", before="Py_ssize_t",
+                   at="Py_ssize_t")
+    cdef object skip_overlay(self, Py_ssize_t index, bytes bound)
+    cdef bint pick(self) except -1
+    cpdef bint set_range(self, bytes key) except -1
+    @cython.locals(here=bytes)
+    cpdef bint set_before(self, bytes key) except -1
+    cpdef bint set_key(self, bytes key) except -1
+    cpdef bint first(self) except -1
+    cpdef bint last(self) except -1
+    @cython.locals(here=bytes, key=bytes)
+    cpdef bint next(self) except -1
+    @cython.locals(here=bytes)
+    cpdef bint prev(self) except -1
+    cpdef bytes key(self)
+    cpdef object value(self)
 
 cdef class View:
     cdef public object log

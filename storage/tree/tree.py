@@ -4,7 +4,7 @@
     write() ─ the next state, in force once it commits      LMDB's own lock, which the log's checkpoints take
 
 The keys and values of a transaction are bytes; it has get, put, delete, cursor, id, stat, commit and abort, as LMDB's
-binding gives them, and so a view of the log has (log/overlay.py).
+binding gives them, and so a view of the log has (log/transaction.py).
 """
 
 from __future__ import annotations

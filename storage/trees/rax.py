@@ -256,7 +256,7 @@ class Rax:
     it, belongs to one thread. Raises InvalidArgument for a prefix of another length.
     """
 
-    __slots__ = ("_cursor", "_delete", "_get", "_prefix", "_put", "_skip", "_txn")
+    __slots__ = ("_delete", "_get", "_made", "_prefix", "_put", "_skip", "_txn")
 
     def __init__(self, txn: RaxTransaction, prefix: bytes) -> None:
         if not 0 < len(prefix) <= MAX_KEY:
@@ -267,7 +267,7 @@ class Rax:
         self._get = txn.get
         self._put = txn.put
         self._delete = txn.delete
-        self._cursor = txn.cursor()  # moved only within a call, never across two
+        self._made: Cursor | None = None  # moved only within a call, never across two
 
     # ------------------------------------------------------------------ one key
 
@@ -277,7 +277,7 @@ class Rax:
         return None if value is None else bytes(value)
 
     def __contains__(self, key: bytes) -> bool:
-        return self._cursor.set_key(self._prefix + key)
+        return self._cursor().set_key(self._prefix + key)
 
     def insert(self, key: bytes, value: bytes) -> bytes | None:
         """Set the value under ``key``; the old one, or None if the key is new. raxInsert.
@@ -324,15 +324,15 @@ class Rax:
 
     def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
         """The greatest key <= ``key`` and its value, None if there is none. One descent."""
-        return self._item() if step_before(self._cursor, self._prefix + key + NEXT) else None
+        return self._item() if step_before(self._cursor(), self._prefix + key + NEXT) else None
 
     def first(self) -> tuple[bytes, bytes] | None:
         """The least key and its value, None if the rax is empty. One descent."""
-        return self._item() if step_from(self._cursor, self._prefix) else None
+        return self._item() if step_from(self._cursor(), self._prefix) else None
 
     def last(self) -> tuple[bytes, bytes] | None:
         """The greatest key and its value, None if the rax is empty. One descent."""
-        return self._item() if step_before(self._cursor, behind(self._prefix)) else None
+        return self._item() if step_before(self._cursor(), behind(self._prefix)) else None
 
     def items(self, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values in order, from ``start`` (itself included; None: the first key) to the end.
@@ -345,9 +345,15 @@ class Rax:
             yield iterator.key, iterator.value
             more = iterator.next()
 
+    def _cursor(self) -> Cursor:
+        """The cursor, made by the first call that moves one."""
+        if self._made is None:
+            self._made = self._txn.cursor()
+        return self._made
+
     def _item(self) -> tuple[bytes, bytes] | None:
         """The element under the cursor, None if that is outside the rax."""
-        full, value = self._cursor.item()
+        full, value = self._cursor().item()
         full = bytes(full)
         return (full[self._skip :], bytes(value)) if full.startswith(self._prefix) else None
 
@@ -401,8 +407,8 @@ class Rax:
             node = self._node(path)
             text = f'"{_text(node.label)}"' if node.is_compressed else f"[{_text(node.label)}]"
             if node.is_key:
-                self._cursor.set_key(self._prefix + path)
-                text += f"={len(self._cursor.value())} bytes"
+                self._cursor().set_key(self._prefix + path)
+                text += f"={len(self._cursor().value())} bytes"
             drawing += [lead, text]
             ways = len(node.children)
             if level:  # raxShow does not count the head in, so we do not
@@ -437,20 +443,20 @@ class Rax:
 
     def _least(self, full: bytes | None) -> bytes | None:
         """The key that is the least >= ``full`` of all in LMDB, None if it is not ours."""
-        if full is None or not step_from(self._cursor, full):
+        if full is None or not step_from(self._cursor(), full):
             return None
-        found = bytes(self._cursor.key())
+        found = bytes(self._cursor().key())
         return found[self._skip :] if found.startswith(self._prefix) else None
 
     def _greatest(self, full: bytes | None) -> bytes | None:
         """The key that is the greatest < ``full`` of all in LMDB, None if it is not ours."""
-        if not step_before(self._cursor, full):
+        if not step_before(self._cursor(), full):
             return None
-        found = bytes(self._cursor.key())
+        found = bytes(self._cursor().key())
         return found[self._skip :] if found.startswith(self._prefix) else None
 
     def _keys(self) -> Iterator[bytes]:
-        cursor = self._cursor
+        cursor = self._cursor()
         if cursor.set_range(self._prefix):
             for full in cursor.iternext(keys=True, values=False):
                 found = bytes(full)

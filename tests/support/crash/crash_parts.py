@@ -222,7 +222,7 @@ STRUCK = 40  # asynchronous exceptions in one run, beside the signals
 
 COMMITS = tuple(f"raxlog.storage.{one}" for one in (
     "commit.commits", "commit.interrupts", "log.transaction", "engine.environment",
-    "log.log", "log.overlay", "log.room",
+    "log.log", "log.room",
     "engine.store_map", "folder.store_files"))
 OPENINGS = tuple(f"raxlog.{one}" for one in (
     "store", "index.pubsub.leases", "index.pubsub.pubsub", "stream.entries.write_buffer", "stream.entries.session",

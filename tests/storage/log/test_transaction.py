@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from raxlog.storage.errors import CorruptionError
-from raxlog.storage.log.overlay import Overlay, Version, View, seek
+from raxlog.storage.log.transaction import Overlay, Version, View, seek
 from raxlog.storage.trees.rax import step_before
 
 KEYS = [b"%02d" % n for n in range(12)]
@@ -143,7 +143,7 @@ AT_EACH_BYTECODE = """
 import sys
 from types import SimpleNamespace
 sys.path.insert(0, sys.argv[1])
-from raxlog.storage.log.overlay import LogCursor, Overlay, View
+from raxlog.storage.log.transaction import LogCursor, Overlay, View
 from test_overlay import Rows
 
 codes = {part.__code__ for part in vars(LogCursor).values() if hasattr(part, "__code__")}
