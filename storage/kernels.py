@@ -28,6 +28,7 @@ KERNELS = (
     "raxlog.storage.trees.rax",
     "raxlog.storage.trees.ordinals",
     "raxlog.storage.commit.commits",
+    "raxlog.storage.log.record",
     "raxlog.storage.log.transaction",
     "raxlog.storage.log.room",
     "raxlog.storage.log.log",

@@ -16,6 +16,7 @@ import mmap
 import os
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from ..errors import LockTimeout
 from ..folder import log_file
 from ..folder.log_file import HEADER
 from ..locks import ofd_lock
+from .record import HEAD, RECORD, decode, encode_change
 
 Changes = list[tuple[bytes, bytes | None]]
 
@@ -35,9 +37,6 @@ AFTER_LARGE = 0x5DEECE66D  # into the checksum, by a transaction that has no rec
 END, APPLIED, FED = 0, 1, 8  # words of log-state
 _WORDS = 4096
 LEAST_FREE = 16 << 20  # bytes that segments leave of the disk
-_HEAD = struct.Struct("<QIQII")
-_DELTA = struct.Struct("<BHII")
-_DELTA_HEAD = 48
 _LARGE = b"\x03"  # in a segment: the record of a transaction that the ring has none of
 
 
@@ -62,11 +61,11 @@ def keep(log: Any, start: int, chain: int, upto: int, whole: Changes | None) -> 
             first = log.ring[HEADER + at : HEADER + min(at + size, log.size)]
             content = first + log.ring[HEADER : HEADER + size - len(first)]
         else:
-            changes = b"".join([_LARGE, *(
-                struct.pack("<BH", 0, len(key)) + key if value is None
-                else struct.pack("<BHI", 1, len(key), len(value)) + key + value for key, value in whole
-            )])
-            covered = _HEAD.pack(0, len(changes), start, 0, 0)[8:] + changes
+            parts = [_LARGE]
+            for key, value in whole:
+                encode_change(parts, key, value, None)
+            changes = b"".join(parts)
+            covered = RECORD.pack(0, len(changes), start, 0, 0)[8:] + changes
             content = xxh3_64_intdigest(covered, chain).to_bytes(8, "little") + covered
         disk_now = os.statvfs(place)
         if not ofd_lock.is_free(log.state, log_file.LEASE, 1) and (
@@ -128,7 +127,7 @@ class Feed:
             after, chain = (start + 8, chain ^ AFTER_LARGE) if large else (start + 8 + len(body), checksum)
             if large:
                 self.held = (0, b"")  # its segment has more bytes than positions
-            yield after, chain, decode(body, 21 if large else 20, get)
+            yield after, chain, decode(body, 21 if large else 20, partial(_base, get))
 
     def record(self, after: int, chain: int) -> tuple[int, int, bytes]:
         """The record that follows: its position, its checksum, and what that covers."""
@@ -137,9 +136,9 @@ class Feed:
             begin, content = self.segment(after) if kept else (0, b"")
             for start in (after, after - after % self.size + self.size):
                 source, at = (content, start - begin) if kept else (self.ring, HEADER + start % self.size)
-                if at + _HEAD.size <= len(source):
-                    checksum, length, position, _, _ = _HEAD.unpack_from(source, at)
-                    body = bytes(source[at + 8 : at + _HEAD.size + length])
+                if at + HEAD <= len(source):
+                    checksum, length, position, _, _ = RECORD.unpack_from(source, at)
+                    body = bytes(source[at + 8 : at + HEAD + length])
                     if position == start and length and len(body) == 20 + length and (
                             xxh3_64_intdigest(body, chain) == checksum):
                         return start, checksum, body
@@ -169,25 +168,8 @@ class Feed:
             self.lease.close()
 
 
-def decode(body: bytes, at: int, get: Callable[[bytes], bytes | None]) -> Changes:
-    """The changes of a record from there on, with whole values."""
-    found: Changes = []
-    while at < len(body):
-        kind, size = struct.unpack_from("<BH", body, at)
-        head = at + (3, 7, _DELTA.size)[kind]
-        key, at = body[head : head + size], head + size
-        value: bytes | None = None
-        if kind == 1:
-            (length,) = struct.unpack_from("<I", body, head - 4)
-            value = body[at : at + length]
-            at += length
-        elif kind == 2:
-            front, middle = struct.unpack_from("<II", body, head - 8)
-            base = get(key)
-            if base is None:
-                raise Overwritten(f"a record is relative to a value of {key!r} that is not there")
-            value = b"".join((body[at : at + _DELTA_HEAD], base[_DELTA_HEAD : _DELTA_HEAD + front],
-                              body[at + _DELTA_HEAD : at + _DELTA_HEAD + middle]))
-            at += _DELTA_HEAD + middle
-        found.append((key, value))
-    return found
+def _base(get: Callable[[bytes], bytes | None], key: bytes) -> bytes:
+    base = get(key)
+    if base is None:
+        raise Overwritten(f"a record is relative to a value of {key!r} that is not there")
+    return base

@@ -1,17 +1,9 @@
 # The C types of log.py.
 
 cimport cython
+from .record cimport decode, encode_change, number_at
 from .room cimport Room
 from .transaction cimport Overlay, Version, View, WriteTransaction
-
-@cython.locals(size="Py_ssize_t", front="Py_ssize_t")
-cdef object encode_change(list parts, bytes key, bytes value, bytes base)
-
-@cython.locals(most="Py_ssize_t", at="Py_ssize_t", left="const unsigned char*", right="const unsigned char*")
-cdef Py_ssize_t common_front(bytes value, bytes base) except -1
-
-@cython.locals(left="const unsigned char*", high="Py_ssize_t")
-cdef Py_ssize_t number_at(bytes body, Py_ssize_t at) except -1
 
 cdef class Log:
     cdef public object tree
@@ -71,11 +63,11 @@ cdef class Log:
     cpdef object follow(self, object raw, unsigned long long applied, object chain, unsigned long long end)
     @cython.locals(pos="unsigned long long", place="unsigned long long")
     cpdef bytes next_record(self)
-    @cython.locals(after="unsigned long long", record=bytes,
-                   touched=dict, at="Py_ssize_t", size="Py_ssize_t", klen="Py_ssize_t", vlen="Py_ssize_t",
-                   front="Py_ssize_t", middle="Py_ssize_t", key=bytes, value=bytes, base=bytes,
-                   before=Version, rows=dict, freed="Py_ssize_t", raw_bytes="const unsigned char*", kind="int")
+    @cython.locals(after="unsigned long long", record=bytes, touched=dict, size="Py_ssize_t", key=bytes, value=bytes,
+                   freed="Py_ssize_t")
     cpdef bint step(self, object raw, Overlay overlay) except -1
+    @cython.locals(before=Version)
+    cpdef bytes base_of(self, object raw, Overlay overlay, unsigned long long lsn, bytes key)
     cdef bytes record_at(self, unsigned long long place, unsigned long long pos, object chain)
     @cython.locals(overlay=Overlay, rows=dict, parts=list, before=Version, version=Version, start="unsigned long long",
                    pos="unsigned long long", place="unsigned long long", size="Py_ssize_t", changes=bytes,

@@ -1,11 +1,10 @@
 """The log: a ring of chained records beside LMDB's file, what of it this process has followed, and checkpoints.
 
     LSN ─ an ever-growing byte position; place = LSN mod ring size
-    record    checksum (8), seeded by the one before │ length (4) │ LSN (8) │ pages freed (4) │ opening (4) │ changes
+    record    checksum, length, LSN, pages freed, opening, changes (record.py)
               opening: at random, so that a record that is written again after a power cut has taken it brings
               nothing back of what came after the first, and two more in each lap, so that a torn write shows no opening
               of the lap before; odd where all before the record was on disk already
-    change    0 delete │ 1 put │ 2 delta: the first 48 bytes, how many behind them to keep, new bytes
 
     log          a header, and the ring, written with zeros once (log_file.py)
     log-state    two pages: the words of the checkpoint's lock; then words of all processes: END (what counts), APPLIED
@@ -35,6 +34,7 @@ import threading
 import weakref
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +62,13 @@ from xxhash import xxh3_64_intdigest
 
 from .. import clocks
 from . import feed
+from .record import (
+    HEAD,
+    RECORD,
+    decode,  # cimport
+    encode_change,  # cimport
+    number_at,  # cimport
+)
 from .room import Room  # cimport
 from .transaction import Overlay, Version, View, WriteTransaction  # cimport
 
@@ -72,59 +79,16 @@ if TYPE_CHECKING:
 SOURCE_HASH = ""
 
 END, APPLIED, FLUSHED, LARGE, AGED, GIVEN, OWNER, KEPT = 0, 1, 2, 3, 4, 5, 6, 9  # OWNER: two words
-HEAD = 28
-DELTA_HEAD = 48
-CHUNK = 256
 FLUSH_PERIOD = 0.1  # seconds
 PATIENCE = 30.0  # seconds to wait for another process' checkpoint: as a write does for its lock
 MOMENT = 0.1  # … for a writer, where a record is behind the end
 MOST_TRIES = 20
 MOST_MEMORY = 16 << 20  # bytes of an overlay, at which a checkpoint is due; at four times that a commit waits for it
 WORDS = 4096  # their place in log-state
-_RECORD = struct.Struct("<QIQII")
-_PUT = struct.Struct("<BHI")
-_DELTA = struct.Struct("<BHII")
-_DELETE = struct.Struct("<BH")
 
 
 class Moved(Exception):
     """The ring has been used again, or a large transaction is beyond: take a new snapshot."""
-
-
-def encode_change(parts: list[bytes], key: bytes, value: bytes | None, base: bytes | None) -> None:
-    """Append a change to the record's parts."""
-    if value is None:
-        parts.append(_DELETE.pack(0, len(key)))
-        parts.append(key)
-        return
-    size = len(value)
-    if base is not None and size > 256 and len(base) > 256:
-        front = common_front(value, base)
-        if size - front < size // 2:
-            parts.append(_DELTA.pack(2, len(key), front - DELTA_HEAD, size - front))
-            parts.append(key)
-            parts.append(value[:DELTA_HEAD])
-            parts.append(value[front:])
-            return
-    parts.append(_PUT.pack(1, len(key), size))
-    parts.append(key)
-    parts.append(value)
-
-
-def common_front(value: bytes, base: bytes) -> int:
-    """Up to where both are equal, behind the head; the head counts as equal."""
-    at = len(base) - 1  # a node that has grown is its old form up to the end mark
-    if len(value) > at and value[DELTA_HEAD:at] == base[DELTA_HEAD:at]:
-        return at
-    most = min(len(value), len(base))
-    at = DELTA_HEAD
-    while at + CHUNK <= most and value[at : at + CHUNK] == base[at : at + CHUNK]:
-        at += CHUNK
-    left = value
-    right = base
-    while at < most and left[at] == right[at]:
-        at += 1
-    return at
 
 
 def unseal(value: bytes | None) -> tuple[int, int, tuple[int, int]]:
@@ -156,13 +120,6 @@ class LogError(lmdb_errors.Error):
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))
         self.errno: int | None = error.errno
-
-
-def number_at(body: bytes, at: int) -> int:
-    """Four bytes, as the packers write them."""
-    left = body
-    high = left[at + 3]  # of a C type of its own: 24 places up, its highest bit would be the sign of an int
-    return left[at] | left[at + 1] << 8 | left[at + 2] << 16 | high << 24
 
 
 class Log:
@@ -341,7 +298,7 @@ class Log:
         pos, size = self.pos, self.size
         lap = pos - pos % size
         behind = lap + size
-        missing, _, lsn, _, opening = _RECORD.unpack(self.ring[HEADER + pos - lap :][:HEAD].ljust(HEAD, b"\0"))
+        missing, _, lsn, _, opening = RECORD.unpack(self.ring[HEADER + pos - lap :][:HEAD].ljust(HEAD, b"\0"))
         known = (self.opened, self.opening_at(pos, opening) if lsn == pos else self.opened)
         for first in range(pos & ~0xFFFF, behind, 1 << 16):  # the LSNs of one round share six bytes
             begin = max(first, pos + 1)
@@ -352,7 +309,7 @@ class Log:
             while found >= 0:
                 start = found - HEAD + 14
                 if start + HEAD <= len(piece):
-                    checksum, length, lsn, _, opening = _RECORD.unpack_from(piece, start)
+                    checksum, length, lsn, _, opening = RECORD.unpack_from(piece, start)
                     at = lsn - lap
                     if lsn == begin + start and 0 < length <= size - at - HEAD and not is_short:
                         after = at + HEAD + length
@@ -362,7 +319,7 @@ class Log:
         at = 0
         first = self.lsn_at(0)
         while first % size == 0 and first > pos and self.lsn_at(at) == first + at:
-            checksum, length, _, _, opening = _RECORD.unpack_from(self.ring, HEADER + at)
+            checksum, length, _, _, opening = RECORD.unpack_from(self.ring, HEADER + at)
             if not 0 < length <= size - at - HEAD:
                 break
             is_next = at == 0 and first == behind
@@ -394,7 +351,7 @@ class Log:
 
     def lsn_at(self, place: int) -> int:
         """The LSN of the record that begins there, if one does; 0 at the end of the ring."""
-        return int(_RECORD.unpack_from(self.ring, HEADER + place)[2]) if place + HEAD <= self.size else 0
+        return int(RECORD.unpack_from(self.ring, HEADER + place)[2]) if place + HEAD <= self.size else 0
 
     def look(self, raw: Any) -> tuple[int, int, int]:
         """Learn what LMDB's snapshot has applied: its number, the LSN, the checksum there."""
@@ -523,59 +480,35 @@ class Log:
         checksum = int.from_bytes(record[:8], "little")
         size = len(record)
         after = (number_at(record, 12) | number_at(record, 16) << 32) + size
-        touched: dict[bytes, Any] = {}
-        rows = overlay.rows
-        raw_bytes = record
         freed = number_at(record, 20)
         self.opened = self.opening_at(after - size, number_at(record, 24))
         if freed:
             overlay.freed.append((after, freed))
-        at = HEAD
-        while at < size:
-            kind = raw_bytes[at]
-            klen = raw_bytes[at + 1] | raw_bytes[at + 2] << 8
-            if kind == 0:
-                at += 3
-                key = raw_bytes[at : at + klen]
-                at += klen
-                value = None
-            elif kind == 1:
-                vlen = number_at(record, at + 3)
-                at += 7
-                key = raw_bytes[at : at + klen]
-                at += klen
-                value = raw_bytes[at : at + vlen]
-                at += vlen
-            else:
-                front = number_at(record, at + 3)
-                middle = number_at(record, at + 7)
-                at += 11
-                key = raw_bytes[at : at + klen]
-                at += klen
-                before = rows.get(key)
-                if before is not None and before.lsn == after:
-                    before = before.older  # an exception has struck this taking in before
-                base = raw.get(key) if before is None else before.value
-                if base is None and self.rescues:
-                    at += DELTA_HEAD + middle
-                    overlay.write(key, b"", after)  # lost: nothing is sealed so
-                    continue
-                if base is None:  # cannot be
-                    raise Moved
-                value = b"".join((raw_bytes[at : at + DELTA_HEAD], base[DELTA_HEAD : DELTA_HEAD + front],
-                                  raw_bytes[at + DELTA_HEAD : at + DELTA_HEAD + middle]))
-                at += DELTA_HEAD + middle
+        touched: dict[bytes, Any] = {}
+        for key, value in decode(record, HEAD, partial(self.base_of, raw, overlay, after)):
             touched[key] = None
             overlay.write(key, value, after)
         self.reach(after, checksum, (after - size, self.chain))
         overlay.settle(touched)  # behind it: a view that begins now keeps what it sees
         return True
 
+    def base_of(self, raw: Any, overlay: Overlay, lsn: int, key: bytes) -> bytes:
+        """The value before ``lsn``, which a delta of that record is relative to."""
+        before = overlay.rows.get(key)
+        if before is not None and before.lsn == lsn:
+            before = before.older  # an exception has struck this taking in before
+        base: bytes | None = raw.get(key) if before is None else before.value
+        if base is None:
+            if self.rescues:
+                return b""  # lost: nothing is sealed so
+            raise Moved  # cannot be
+        return base
+
     def record_at(self, place: int, pos: int, chain: int) -> bytes | None:
         """The record of this LSN there, if it is valid behind one with this checksum."""
         if place + HEAD > self.size:
             return None
-        checksum, length, lsn, _, _ = _RECORD.unpack_from(self.ring, HEADER + place)
+        checksum, length, lsn, _, _ = RECORD.unpack_from(self.ring, HEADER + place)
         if lsn != pos or length < 1 or place + HEAD + length > self.size:
             return None
         record: bytes = self.ring[HEADER + place : HEADER + place + HEAD + length]
@@ -616,7 +549,7 @@ class Log:
             self.make_ring_room(pos + size)
         behind = words[FLUSHED] < start
         number = (self.opening + 2 * (pos // self.size)) & 0xFFFFFFFE
-        covered = _RECORD.pack(0, len(changes), pos, freed, number | (not behind))[8:] + changes
+        covered = RECORD.pack(0, len(changes), pos, freed, number | (not behind))[8:] + changes
         checksum = xxh3_64_intdigest(covered, self.chain)
         record = checksum.to_bytes(8, "little") + covered
         view.written = place

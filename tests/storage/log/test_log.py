@@ -22,7 +22,7 @@ import raxlog
 from raxlog.storage.folder import log_file
 from raxlog.storage.format import records
 from raxlog.storage.locks import ofd_lock
-from raxlog.storage.log import log
+from raxlog.storage.log import log, record
 from xxhash import xxh3_64_intdigest
 
 RING = 1 << 16
@@ -726,9 +726,9 @@ def test_what_looks_like_a_later_record_is_one_if_it_fits_and_is_of_a_known_open
     """Else it is the inside of a torn one, or a sector of it beside one of the lap before."""
     with raxlog.open(killed, readonly=True) as store:
         end = store._env.map.log.pos
-    opening = log._RECORD.unpack_from(log_of(killed).read_bytes(), log_file.HEADER)[4] | 1
+    opening = record.RECORD.unpack_from(log_of(killed).read_bytes(), log_file.HEADER)[4] | 1
     assert end < RING
-    behind = log._RECORD.pack(1 << 60, length, end + 100, 0, opening + other & 0xFFFFFFFF)
+    behind = record.RECORD.pack(1 << 60, length, end + 100, 0, opening + other & 0xFFFFFFFF)
     with_behind(killed, end, behind, is_record)
 
 
@@ -739,8 +739,8 @@ def test_a_record_of_any_opening_that_is_valid_behind_a_torn_one_says_what_was_o
     """The number in the torn one's head may be any: its end may be a sector of the lap before."""
     with raxlog.open(killed, readonly=True) as store:
         end = store._env.map.log.pos
-    torn = log._RECORD.pack(1 << 60, 1000, end + 100, 0, 0x25252525).ljust(log.HEAD + 1000, b"%")
-    covered = log._RECORD.pack(0, 3, end + 100 + len(torn), 0, 0x77777776 | all_before_on_disk)[8:] + b"\0\0\0"
+    torn = record.RECORD.pack(1 << 60, 1000, end + 100, 0, 0x25252525).ljust(record.HEAD + 1000, b"%")
+    covered = record.RECORD.pack(0, 3, end + 100 + len(torn), 0, 0x77777776 | all_before_on_disk)[8:] + b"\0\0\0"
     valid = xxh3_64_intdigest(covered, 1 << 60).to_bytes(8, "little") + covered
     with_behind(killed, end, torn + valid, bool(all_before_on_disk))
 
@@ -771,10 +771,10 @@ for n in range(20000):
     end, size = int(ends[-1]), int(ends[-1]) - int(ends[-2])
     (path / "000001" / log_file.STATE).write_bytes(bytes(8192))
     place = end % RING + size
-    stale = log_of(path).read_bytes()[log_file.HEADER + place :][: log.HEAD]
-    assert log._RECORD.unpack(stale)[2] == end + size - RING
+    stale = log_of(path).read_bytes()[log_file.HEADER + place :][: record.HEAD]
+    assert record.RECORD.unpack(stale)[2] == end + size - RING
     assert stale[24] & 1
-    new = log._RECORD.pack(1 << 60, size - log.HEAD, end + size, 0, 0)[:boundary]
+    new = record.RECORD.pack(1 << 60, size - record.HEAD, end + size, 0, 0)[:boundary]
     change(log_of(path), log_file.HEADER + place, new + stale[boundary:])
     with raxlog.open(path) as store:
         assert store._env.map.log.pos >= end
@@ -794,12 +794,12 @@ kill()"""))
     ring = log_of(path).read_bytes()[log_file.HEADER:]
     at = 0
     heads = []
-    while at + log.HEAD <= RING and (head := log._RECORD.unpack_from(ring, at))[2] in (at, RING + at) and head[1]:
+    while at + record.HEAD <= RING and (head := record.RECORD.unpack_from(ring, at))[2] in (at, RING + at) and head[1]:
         heads.append(at)
-        at += log.HEAD + head[1]
+        at += record.HEAD + head[1]
         if at == end % RING:  # on with those of the lap before, which begin somewhere behind
             at = next(place for place in range(at + 1, RING) if int.from_bytes(ring[place + 12 : place + 20], "little")
-                      == place and log._RECORD.unpack_from(ring, place)[1] < 1000)
+                      == place and record.RECORD.unpack_from(ring, place)[1] < 1000)
     stale = [place for place in heads if place > end % RING][3]
     change(log_of(path), log_file.HEADER + stale + 14, b"\x01\0\0\0\0\0" + b"\x03\x30\0\0\x03\x30\0\0")
     with raxlog.open(path) as store:

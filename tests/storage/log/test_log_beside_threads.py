@@ -23,7 +23,7 @@ from children import Child
 BEGIN = """
 import inspect, os, signal, subprocess, sys, threading
 import raxlog
-from raxlog.storage.log import log as logs, overlay as overlays
+from raxlog.storage.log import log as logs, transaction as overlays
 path = sys.argv[1]
 store = raxlog.open(path)
 log = store._env.map.log

@@ -144,7 +144,7 @@ import sys
 from types import SimpleNamespace
 sys.path.insert(0, sys.argv[1])
 from raxlog.storage.log.transaction import LogCursor, Overlay, View
-from test_overlay import Rows
+from test_transaction import Rows
 
 codes = {part.__code__ for part in vars(LogCursor).values() if hasattr(part, "__code__")}
 overlay, below, theirs = Overlay(0), [b"c", b"g"], dict.fromkeys((b"a", b"e", b"i"))

@@ -1,0 +1,16 @@
+# The C types of record.py.
+
+cimport cython
+
+@cython.locals(size="Py_ssize_t", front="Py_ssize_t")
+cpdef object encode_change(list parts, bytes key, bytes value, bytes base)
+
+@cython.locals(most="Py_ssize_t", at="Py_ssize_t", left="const unsigned char*", right="const unsigned char*")
+cdef Py_ssize_t common_front(bytes value, bytes base) except -1
+
+@cython.locals(raw="const unsigned char*", kind="int", size="Py_ssize_t", klen="Py_ssize_t", vlen="Py_ssize_t",
+               front="Py_ssize_t", middle="Py_ssize_t", key=bytes, value=bytes, base=bytes, found=list)
+cpdef list decode(bytes record, Py_ssize_t at, object base_of)
+
+@cython.locals(left="const unsigned char*", high="Py_ssize_t")
+cdef Py_ssize_t number_at(bytes body, Py_ssize_t at) except -1
