@@ -9,7 +9,7 @@ from raxlog.crashtest import crash_point
 
 def consume(store: raxlog.Store, report: Callable[[int], object]) -> None:
     billing = store.stream("orders").group("billing")
-    # First what a predecessor had in hand when it died, then what is new.
+    # First the entries that this consumer had when it was killed, then new ones.
     while batch := billing.read("worker-1", count=3, ids="0") or billing.read("worker-1", count=3):
         billing.ack([entry.id for entry in batch])
         crash_point("billing.acked")
@@ -30,7 +30,7 @@ def check(folder: Path, acks: list[int]) -> None:
     with raxlog.open(folder / "shop.rax") as store:
         orders = [int(entry.fields["cents"]) for entry in store.stream("orders").range()]
         if orders:
-            consume(store, report=lambda total: None)  # what the next start of the program does
+            consume(store, report=lambda total: None)  # as the program does when it starts again
         total = int(store.state.get("total", 0))
         assert total == sum(orders), f"{sum(orders)} cents were ordered, {total} are billed"
         assert total >= max(acks, default=0), "a total that was reported is gone"
