@@ -9,6 +9,7 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -608,3 +609,40 @@ def compact_struck(store: raxlog.Store, function: str, moment: int) -> bool:
     finally:
         sys.settrace(None)
     return False
+
+
+@pytest.mark.xfail(strict=True, reason="a leftover is removed while the record that names it may still be taken in")
+@pytest.mark.parametrize("durability", ["commit", "relaxed"])
+def test_what_was_killed_as_it_wrote_its_mark_can_be_compacted_by_another_beside_openings(
+    path: Path, durability: str
+) -> None:
+    """The kill comes behind the write of the mark's record, before END moves: it may count, or not."""
+    fill(path, 600, durability=durability)
+
+    def compact(say: Say) -> None:
+        armed: list[str] = []
+        write = os.pwrite
+
+        def kill_behind(file: int, data: bytes, at: int) -> int:
+            done = write(file, data, at)
+            if armed and len(data) > 28:  # a record
+                os.kill(os.getpid(), signal.SIGKILL)
+            return done
+
+        with raxlog.open(path, durability=durability) as store:
+            os.pwrite = kill_behind  # type: ignore[assignment]
+            store.compact(lambda step, *_: armed.append(step) if step == "prepared" else None)
+
+    def open_at(step: str, *_: int) -> None:
+        if step == "copied":
+            program = f"import raxlog\nwith raxlog.open({str(path)!r}) as store: print(len(store.stream('b')))"
+            opened = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+            assert opened.stdout == "60\n", opened.stderr
+
+    with raxlog.open(path, durability=durability) as store:
+        with Child(compact) as child:
+            child.wait()
+            assert child.status == -signal.SIGKILL
+        assert generations(path) == ["000001", "000002"]
+        store.compact(open_at)
+        assert len(store.stream("b")) == 60

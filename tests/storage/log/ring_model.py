@@ -35,7 +35,7 @@ MARK, LARGE = 0, 3  # kinds beside the sizes
 FAULTS = (
     "END moves first", "END moves before the disk has it", "a checkpoint passes over", "APPLIED after the snapshot",
     "an orphan is left", "a failed commit is left", "O_DSYNC alone", "an opening does not flush",
-    "leaving does not flush",
+    "leaving does not flush", "a copy goes before its mark is void",
 )
 
 Chain = tuple[int, ...]
@@ -504,6 +504,8 @@ class Model:
         words = {}
         if one.role != "reader" and self.fault != "leaving does not flush":
             words = {"cells": flushed(here.cells), "flushed": max(here.flushed, here.end)}
+        if len(state.generations) == 1:
+            raise self.refuse(one.name)
         self.met.add("a process goes over to the file of a compaction")
         process = OUT._replace(where="waiting", generation=1)
         return self.stay(self.stay(state, at, "enter", n, *musts, words=words), at, "enter", n, *musts, process=process)
@@ -603,9 +605,14 @@ class Model:
             yield "finds the mark of a compaction", self.stay(
                 state, at, "over", n, state.acknowledged, state.shown)
             return
+        if one.role == "compactor" and process.generation == 0 and len(state.generations) == 2:
+            yield from self.tidy(state, at, n, process._replace(chain=chain), here)
+            return
         kind = one.kind
         other: dict[str, Any] = {}
         if one.role == "compactor":
+            if process.generation:
+                return  # once is enough
             kind = MARK
             copy = Generation(((None,),) * RING, Tree(chain, position(chain)), 0, 0, 0, 0, 0, False, NOBODY)
             other["generations"] = (here, copy)
@@ -613,6 +620,18 @@ class Model:
         yield "takes the writer's lock" + (", and has the copy on disk" if other else ""), self.stay(
             state, at, "place", n - 1, element, process=process._replace(chain=chain), writing=at,
             number=state.number + 1, **other)
+
+    def tidy(self, state: State, at: int, n: int, process: Process, here: Generation) -> Iterator[Step]:
+        """Under the writer's lock: a copy that a killed compaction has left goes, but no mark that names it stays."""
+        cells = here.cells
+        orphan = next_record(cells, process.chain)
+        if self.fault != "a copy goes before its mark is void":
+            if orphan is not None:
+                cells = written(cells, orphan[0] % RING, None)
+            cells = flushed(cells)
+        self.met.add("what a compaction has left is removed")
+        state = self.stay(state, at, "idle", n, process=process, words={"cells": cells})
+        yield "removes the copy that a killed compaction has left", state._replace(generations=state.generations[:1])
 
     def step_place(self, state: State, at: int, one: Actor, n: int, element: int) -> Iterator[Step]:
         """Where the record goes, whether there is room; and its first unit."""
@@ -835,6 +854,8 @@ READER = Actor("a reader", "reader", 2)
 OPENER = Actor("the opener", "opener", 3)
 COMPACTOR = Actor("the compactor", "compactor", 4, durable=False)
 
+OTHER = Actor("another compactor", "compactor", 0, durable=False)
+
 
 def times(actor: Actor, many: int) -> Actor:
     """An actor that does it so often."""
@@ -855,6 +876,8 @@ CASTS: dict[str, tuple[list[Actor], dict[str, int]]] = {
     "compaction": ([B, READER, OPENER, COMPACTOR], {"kills": 1}),
     "compaction, threads": ([B, READER, READER, CHECKPOINTER, COMPACTOR], {}),
     "compaction, power": ([A, OPENER, COMPACTOR], {"kills": 1, "cuts": 1, "entries": 1}),
+    "compaction twice": ([COMPACTOR, OTHER, OPENER], {"kills": 1}),
+    "compaction twice, power": ([B, COMPACTOR._replace(durable=True), OTHER, OPENER], {"kills": 1, "cuts": 1}),
     # In a minute or more each: not in CI.
     "wide: reading": ([A, times(B, 2), READER, READER, OPENER, times(CHECKPOINTER, 2)], {}),
     "wide: kills": ([times(A, 2), times(B, 2), times(OPENER, 2), CHECKPOINTER], {"kills": 2, "errors": 1}),
