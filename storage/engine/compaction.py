@@ -91,6 +91,9 @@ def _settle(env: Environment) -> list[int]:
     go_over(env)
     if directory.generation(env.path) != env.map.generation:
         generation.point_to(env.path, env.map.generation)
+    log = log_of(env)
+    log.strike_out_orphan()  # the mark of a compaction killed as it wrote that: its copy goes now
+    log.flush()  # a later record over it must not go with the power, and leave the mark
     return generation.remove(env.path, env.map.generation)
 
 

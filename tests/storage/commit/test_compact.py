@@ -611,7 +611,6 @@ def compact_struck(store: raxlog.Store, function: str, moment: int) -> bool:
     return False
 
 
-@pytest.mark.xfail(strict=True, reason="a leftover is removed while the record that names it may still be taken in")
 @pytest.mark.parametrize("durability", ["commit", "relaxed"])
 def test_what_was_killed_as_it_wrote_its_mark_can_be_compacted_by_another_beside_openings(
     path: Path, durability: str
