@@ -10,6 +10,7 @@ StreamID('1732185612345-0')
 from typing import TYPE_CHECKING, Final
 
 from .storage import kernels
+from .storage.versions import __version__
 
 kernels.load_plain_if_asked()  # before any kernel is
 
@@ -123,8 +124,6 @@ _WHERE = {  # all others are errors
     "tools.resp.client": "redis_client",
     "transaction": "Transaction",
 }
-
-__version__ = "0.1.0"
 
 __all__ = [  # noqa: F405
     "AppendsLost", "Autoclaimed", "Backoff", "Binding", "ChannelMessage", "Compaction", "Configured", "Conflict",

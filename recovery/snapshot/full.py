@@ -31,6 +31,7 @@ from ...storage.format import keys, records
 from ...storage.tree import lmdb_errors
 from ...storage.tree.tree import Tree
 from ...storage.trees.rax import Rax, RaxTransaction, ReadTransaction
+from ...storage.versions import __version__
 from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
 from ...stream.entries.header import StreamHeader
@@ -139,8 +140,6 @@ def verify_records(txn: ReadTransaction, visit: Callable[[bytes, bytes], None], 
 
 def new_manifest(txn: ReadTransaction, kind: str, source: Path, transaction: int, count: int, **more: Any) -> Manifest:
     """A manifest of the copy of ``source`` in ``txn``; of a snapshot's, last commit and time are the snapshot's."""
-    from ... import __version__  # noqa: PLC0415 - the package's __init__ imports this one
-
     row, now = store_row(txn), time_at(clocks.now_ms())
     if directory.is_snapshot(source):
         copied = manifest.read(source)
