@@ -486,7 +486,8 @@ class Store:
         are not reused until it ends. It reads the whole store (an increment only writes
         less), in about a second per gigabyte in memory, plus 0.2 s.
 
-        StoreError (something exists at the destination, and is left alone), ReadOnlyStore, StoreFull,
+        StoreError (something exists at the destination, and is left alone; it is in the store's own folder; the store
+        was moved while it is open), ReadOnlyStore, StoreFull,
         NotAStore (no snapshot is at ``incremental_to``), CorruptionError (a record of the store is
         damaged, so no snapshot is made), InvalidArgument, NotInstalled: nothing is left behind.
         """
@@ -509,6 +510,8 @@ class Store:
         if self._env.options.durability != "commit" and not self._env.commits.in_own_transaction():
             self.flush()
         with translated(self.path):
+            self._env.live()
+            self._env.files.require_same_folder()  # another process opens the store by its name
             if cut:
                 made = cutting.make(self.path, destination, shards, shard_bytes, progress)
             elif incremental_to is not None:

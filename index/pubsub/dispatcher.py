@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 from ...storage import clocks
 from ...storage.errors import CorruptionError, StoreClosed, StoreError
 from ...storage.fork_hooks import at_exit, forget_in_child, look
+from ...storage.locks.shared_file import SHARED
 from ...storage.log.transaction import WriteTransaction
 from ...storage.threads import start
 from ...storage.trees.rax import RaxTransaction
@@ -37,7 +38,7 @@ from ..subjects import subscription
 from ..subjects.match import Cache
 from . import channel_index, ring
 from .inbox import Callbacks, Inbox, Queue, end, forget, formed, put, signal
-from .leases import LIVE, Leases, remove_owner
+from .leases import Leases, remove_owner
 from .ring import LiveMessage
 
 _AT_ONCE = 256  # messages read in one transaction
@@ -295,9 +296,9 @@ class Dispatcher:
         if owner is not None:
             self._leases.give_back(owner)
         raise StoreError(
-            "another process has found this one dead and removed its live subscriptions: the lease on them was "
-            f"lost, for {self._source.env.path / LIVE} was deleted (or, on another system than Linux, opened and "
-            "closed by this process). Subscribe again."
+            "another process has found this one dead and removed its live subscriptions: the lease on them was lost, "
+            f"for {self._source.env.path / SHARED} was replaced. End every process that has the store open, and "
+            "subscribe again."
         )
 
     def _targets(self, txn: RaxTransaction, message: LiveMessage) -> list[tuple[bytes | None, _Listeners]]:

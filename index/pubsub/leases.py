@@ -1,29 +1,24 @@
 """Leases: a process owns its live subscriptions exactly as long as it lives.
 
-    STORE/live       (one file, empty)
-                     byte 0x3f2a…  locked by process 4711  ──  its subscriptions' owner number
-                     byte 0x81c0…  not locked              ──  its process has ended: what it owned is removed
+    STORE/shared     byte 2^62 + 0x3f2a…  locked by process 4711  ──  its subscriptions' owner number
+                     byte 2^62 + 0x81c0…  not locked              ──  its process has ended: what it owned is removed
 
 A process that subscribes draws an owner number of 56 random bits and locks the byte of that
-number (ofd_lock.py). The kernel releases the lock when the process ends, however it ends: no clock
+number (shared_file.py). The kernel releases the lock when the process ends, however it ends: no clock
 is compared, and no heartbeat is written. Whether an owner lives is one system call, about 2 µs.
-A process that finds a dead owner removes what that owned.
-
-There is one open file per process and store, shared by all handles on the store there.
-A forked child closes it: it owns nothing of its parent's.
+A process that finds a dead owner removes what that owned. A forked child owns nothing of its parent's.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import threading
-from io import FileIO
 
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import CorruptionError, LockTimeout, ReadOnlyStore, StoreFull
 from ...storage.locks import ofd_lock
+from ...storage.locks.shared_file import LEASES
 from ...storage.log.transaction import WriteTransaction
 from ...storage.tree.lmdb_errors import translated
 from ...stream.entries.session import Direct, ask
@@ -32,53 +27,47 @@ from ..subjects.subscription import Subscription
 from . import channel_index
 from .channel_index import OWNER_BYTES
 
-LIVE = "live"
-_RANDOM_BYTES = 7  # offsets of locks are signed 64-bit numbers
+_RANDOM_BYTES = 7
 
 
 class Leases(Attachment):
-    """The file ``live`` of one store in this process. Get it by env.attached(Leases)."""
+    """The owner numbers of one store in this process. Get it by env.attached(Leases)."""
 
     def __init__(self, env: Environment) -> None:
-        self._path = env.path / LIVE
+        self._env = env
         self._mutex = threading.Lock()
-        self._file: FileIO | None = None
-        self._writable = False
         self._held: set[int] = set()
 
     def take(self) -> int:
         """A new owner number, held by this process until give_back() or its end."""
-        with self._mutex, translated(self._path):
-            file = self._opened(for_writing=True)
+        if self._env.readonly:
+            raise ReadOnlyStore(f"no subscriptions: {self._env.path} is open with readonly=True")
+        self._env.live()  # in a forked child it opens the store
+        shared = self._env.files.shared
+        assert shared is not None
+        with self._mutex, translated(self._env.path):
             while True:
                 owner = int.from_bytes(os.urandom(_RANDOM_BYTES), "big")
                 if owner not in self._held:
                     # else it has been drawn before, here or by another process: once in 2**56 times
                     with contextlib.suppress(BlockingIOError, PermissionError):
-                        ofd_lock.take(file, owner, 1)
+                        ofd_lock.take(shared, LEASES + owner, 1)
                         self._held.add(owner)
                         return owner
 
     def give_back(self, owner: int) -> None:
         """Release an owner number."""
-        with self._mutex, translated(self._path):
-            if owner in self._held:
-                if self._file is not None:
-                    ofd_lock.give_back(self._file, owner, 1)
-                self._held.discard(owner)
-                if not self._held:
-                    self._close()  # the next owner locks the file then in place: this one may have been deleted
+        with self._mutex, translated(self._env.path):
+            shared = self._env.files.shared
+            if owner in self._held and shared is not None:
+                ofd_lock.give_back(shared, LEASES + owner, 1)
+            self._held.discard(owner)
 
     def lives(self, owner: int) -> bool:
         """Whether the process that took this number still lives. One system call."""
         with self._mutex:
-            if owner in self._held:
-                return True
-            try:
-                file = self._opened(for_writing=False)
-            except FileNotFoundError:
-                return False
-            return not ofd_lock.is_free(file, owner, 1)
+            shared = self._env.files.shared
+            return owner in self._held or (shared is not None and not ofd_lock.is_free(shared, LEASES + owner, 1))
 
     def live_owners(self, txn: WriteTransaction, owners: list[int]) -> list[int]:
         """Those of the owners whose processes live. What the others owned is removed."""
@@ -103,34 +92,14 @@ class Leases(Attachment):
             source.submit(lambda txn: self.live_owners(txn, list(channel_index.owners(txn))))
 
     def close(self) -> None:
-        """Close the file, which releases all owner numbers. Environment.close() calls this."""
-        with self._mutex:
-            self._close()
-            self._held.clear()
-
-    def _close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Hold nothing: the file is closed next, which releases all owner numbers."""
+        self._held.clear()
 
     def after_fork_in_child(self) -> bool:
-        """Hold nothing. Closing its copy leaves the parent's locks as they are."""
+        """Hold nothing: the locks are the parent's."""
         self._mutex = threading.Lock()
-        self.close()
+        self._held.clear()
         return True
-
-    def _opened(self, for_writing: bool) -> FileIO:
-        if self._file is None or self._file.closed or (for_writing and not self._writable):
-            if self._file is not None:
-                self._file.close()  # opened to look only, so no lock is lost
-            try:
-                self._file = ofd_lock.open_file(self._path, os.O_RDWR | os.O_CREAT if for_writing else os.O_RDONLY)
-            except OSError as error:
-                if not for_writing or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                    raise
-                raise ReadOnlyStore(f"no subscriptions: {self._path} cannot be written ({error})") from error
-            self._writable = for_writing
-        return self._file
 
 
 def owner_bytes(owner: int) -> bytes:

@@ -28,6 +28,7 @@ from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, StoreError, StoreFull
 from ...storage.folder import directory, log_file
 from ...storage.format import keys, records
+from ...storage.locks.shared_file import SHARED
 from ...storage.tree import lmdb_errors
 from ...storage.tree.tree import Tree
 from ...storage.trees.rax import Rax, RaxTransaction, ReadTransaction
@@ -45,7 +46,7 @@ from .digest import DIGEST, DigestWriter, verified
 from .manifest import MOST_POINTS, GroupSummary, Manifest, StreamSummary, sums_of
 
 DATA = f"{directory.FIRST_GENERATION}/{directory.DATA}"
-FILES = (DATA, DIGEST, directory.CURRENT, directory.WRITER, directory.WAKE)  # all but the manifest
+FILES = (DATA, DIGEST, directory.CURRENT, SHARED)  # all but the manifest
 _LEAST_EVERY = 1000  # live entries from one point to the next
 _EVERY = 4096  # records from one progress message to the next
 
@@ -62,6 +63,8 @@ def make(store: Path, destination: Path, progress: Progress | None) -> Manifest:
 def build(work: Callable[..., None], store: Path, destination: Path, progress: Progress | None,
           arguments: dict[str, Any]) -> Manifest:
     """Build a snapshot by ``work`` in a subprocess and rename it to ``destination``. Returns its manifest."""
+    if Path(os.path.realpath(store)) in Path(os.path.realpath(destination)).parents:
+        raise StoreError(f"{destination} is in the folder of the store {store}, which is its own. Name another.")
     with created_folder(destination) as building:
         subprocess_task.run(work, {"store": str(store), "place": str(building), **arguments}, progress)
         return manifest.read(building)

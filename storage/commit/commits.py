@@ -58,6 +58,7 @@ from .. import crash_point as crash_points
 from ..errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
 from ..folder import generation
 from ..fork_hooks import HERE, USUAL
+from ..locks.shared_file import WAKE
 from ..log.transaction import WriteTransaction  # cimport
 from ..tree import lmdb_errors
 from ..wake.stop import wake as wake_sleeper
@@ -592,14 +593,14 @@ class Commits:
     def wake_readers(self, transaction_id: int) -> None:
         """Tell sleeping readers, in any process, that a commit is visible. About 0.7 µs.
 
-        The content is never trusted, only the event counts; a failure costs a reader at most
+        What is written is never trusted, only the event counts; a failure costs a reader at most
         its safety period, so it is not worth failing a write that is already on disk.
         """
         try:
-            os.pwrite(self.files.wake.fileno(), transaction_id.to_bytes(8, "little"), 0)  # type: ignore[union-attr]
+            os.pwrite(self.files.shared.fileno(), transaction_id.to_bytes(8, "little"), WAKE)  # type: ignore[union-attr]
         except TimeoutError:
             raise  # a signal's handler did
-        except (OSError, ValueError):
+        except (OSError, ValueError, AttributeError):
             return  # it has been closed since, say
 
 

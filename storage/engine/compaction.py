@@ -43,6 +43,7 @@ from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
 from ..folder import directory, generation, log_file
 from ..format import records
 from ..locks import ofd_lock
+from ..locks.shared_file import SHARED
 from ..log.feed import LEAST_FREE, Feed, Overwritten
 from ..log.log import Log, put_changes, unseal
 from ..log.transaction import WriteTransaction
@@ -310,8 +311,8 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
     def operation(txn: WriteTransaction) -> None:
         if txn.upto != transaction:
             raise StoreError(
-                f"another process has written to {env.path} during its compaction, for the file {directory.WRITER} was "
-                "deleted, and what it wrote is not in the copy. Nothing was changed; compact the store again."
+                f"another process has written to {env.path} during its compaction, for the file {SHARED} was "
+                "replaced, and what it wrote is not in the copy. Nothing was changed; compact the store again."
             )
         txn.put(generation.MARK, value)
 

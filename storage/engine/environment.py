@@ -31,7 +31,7 @@ from ..fork_hooks import FORK_PATIENCE, acquire_in_time, acquire_now, at_fork, l
 from ..format import records
 from ..format.keys import STORE_KEY
 from ..locks import ofd_lock
-from ..locks.presence import End, ReaderPresence, find_left_behind, find_other_user, judge
+from ..locks.presence import End, enter_as_reader, find_other_user, judge
 from ..log.log import Log
 from ..notices import report
 from ..tree import lmdb_errors
@@ -117,13 +117,12 @@ class Environment:
     def _open(self) -> None:
         files = self.files
         try:
-            files.open()
+            files.open(self.readonly)
             self.map.open()
             self._read_record()
             if self.readonly:
                 found = self._enter_as_reader()
             else:
-                files.open_lock()
                 presence = files.enter()
                 self.map.follow()
                 found = presence.found
@@ -149,11 +148,12 @@ class Environment:
 
     def _enter_as_reader(self) -> list[tuple[bytes, int]]:
         """Register as a reader, and have it see all that was committed; what was left behind."""
-        if directory.is_snapshot(self.path):
-            return find_left_behind(self.path)
-        presence = self.files.presence = ReaderPresence(self.path)
+        shared = self.files.shared
+        if shared is None:  # a store at rest
+            return []
+        found = enter_as_reader(shared)
         self.map.follow()
-        return presence.found
+        return found
 
     def _read_record(self) -> None:
         with self.map.begin_read() as txn:
@@ -340,7 +340,7 @@ class Environment:
 def _require_alone() -> None:
     """StoreError where another process has a store of this one open: it does not see the clock that is moved here."""
     for env in list(_environments):
-        if env.files.presence is not None and (user := find_other_user(env.files.presence)) is not None:
+        if env.files.shared is not None and (user := find_other_user(env.files.shared)) is not None:
             raise StoreError(
                 f"{env.path} is open in another process, too ({user}), which does not see the clock that a test moves "
                 "in this one. Close it there, or use a store of the test's own, as of raxlog.testing.store()."

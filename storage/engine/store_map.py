@@ -24,7 +24,6 @@ from .. import disk
 from ..errors import RaxlogError, ReadOnlyStore, StoreError
 from ..folder import directory, generation, log_file
 from ..folder.store_files import StoreFiles
-from ..locks import presence
 from ..log.log import END, Log
 from ..tree import lmdb_errors, map_lock, meta_pages
 from ..tree.lmdb_file import RESERVE
@@ -107,6 +106,7 @@ class StoreMap:
 
     def _map(self, folder: Path, size: int) -> None:
         options = self.options
+        self._files.require_same_folder()
         meta_pages.require_sound(folder, options.readonly)
         if options.max_map_size is not None:
             size = min(size, options.max_map_size)
@@ -132,7 +132,7 @@ class StoreMap:
         if not at_rest:
             self.log = Log(folder, self.tree, options, shares=not lockless, store_map=self)
             names += [log_file.LOG, log_file.STATE]
-        self._files.follow(folder, *names, guard=None if self.log is None else self.log.state)
+        self._files.follow(folder, names, None if self.log is None else self.log.owner)
 
     def _successor(self) -> str | None:
         self._forget_last_commit()
@@ -216,7 +216,7 @@ class StoreMap:
         is_failure = disk.cause(error) == errno.EIO and lmdb_errors.why_full(self._path, error) is None
         if is_failure and self.failed_flush is None:
             self.failed_flush = error
-            if isinstance(self._files.presence, presence.Presence):
+            if self._files.presence is not None:
                 self._files.presence.doubt()
 
     def last_transaction_id(self) -> int:

@@ -2,11 +2,8 @@
 
     events.rax/
     ├── CURRENT        one line: the name of the generation folder in force
-    ├── 000001/        a generation: LMDB's data.mdb and lock.mdb
-    ├── writer         the process that writes holds a lock on it (writer_lock.py)
-    ├── wake           8 bytes, overwritten after each commit; sleeping readers watch it
-    ├── open           the processes that have the store open (presence.py)
-    └── live           each process that listens live holds a lock on a byte of it (index/pubsub/leases.py)
+    ├── 000001/        a generation: LMDB's data.mdb and lock.mdb; log and log-state (log_file.py)
+    └── shared         what its processes tell each other: locks, words, a slot for each (shared_file.py)
 
 A store is built under a temporary name beside its place, gets its first commit, is flushed
 file by file and folder by folder, and only then renamed. LMDB alone leaves a window before
@@ -30,14 +27,13 @@ from ..crash_point import crash_point
 from ..errors import InvalidArgument, NotAStore, ReadOnlyStore, StoreError, StoreFull
 from ..format import records
 from ..format.keys import STORE_FORMAT, STORE_KEY
+from ..locks.shared_file import SHARED, SLOTS
 from ..tree import lmdb_errors, lmdb_file, map_lock
 from ..tree.tree import Tree
 from . import log_file
 
 CURRENT = "CURRENT"
 FIRST_GENERATION = "000001"
-WRITER = "writer"
-WAKE = "wake"
 MANIFEST = "manifest.json"  # in snapshots only (recovery/snapshot/manifest.py)
 DATA = lmdb_file.DATA
 LOCK = map_lock.LOCK
@@ -246,16 +242,15 @@ def _build(folder: Path, settings: dict[str, object], room: int) -> None:
         txn.put(log_file.APPLIED, log_file.UNUSED)
         log_file.create(data, uuid, room)
     furnish(folder)
-    for file in (data / DATA, folder / WRITER, folder / WAKE, folder / CURRENT):
+    for file in (data / DATA, folder / SHARED, folder / CURRENT):
         sync_file(file)
     sync_folder(data)
     sync_folder(folder)
 
 
 def furnish(folder: Path) -> None:
-    """Write what a store has beside its first generation: CURRENT, writer, wake."""
-    (folder / WRITER).write_bytes(b"")
-    (folder / WAKE).write_bytes(bytes(8))
+    """Write what a store has beside its first generation."""
+    (folder / SHARED).write_bytes(bytes(SLOTS))
     (folder / CURRENT).write_text(FIRST_GENERATION + "\n", encoding="ascii")
 
 

@@ -22,7 +22,7 @@ from ..errors import CorruptionError, UnsupportedFormat
 from ..format import keys, records
 
 LOG, STATE = "log", "log-state"
-INSIDE, WRITES, LEASE = 0, 1, 2  # bytes of the second, locked: by all inside, the one that writes, that of a feed
+INSIDE, LEASE = 0, 2  # bytes of the second, locked: by all inside, by that of a feed
 APPLIED = keys.family(0, keys.LOG) + b"\x09"
 UNUSED = records.seal(APPLIED, [0, 0, 0, 0])  # the record of a log that holds nothing
 HEADER = 4096

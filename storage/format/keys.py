@@ -56,7 +56,7 @@ import struct
 from collections.abc import Callable
 
 FORMAT = 1  # of every record and block
-STORE_FORMAT = 3  # of the store, said in its own record: any other is refused
+STORE_FORMAT = 4  # of the store, said in its own record: any other is refused
 
 STORE = 0x01
 NAME = 0x02

@@ -3,8 +3,7 @@
     byte 0    the last place given out in the line (writer_lock.py), as uint64; 0: the line is empty
          8    64 words, uint32: the process in place n sleeps until word n mod 64 changes
 
-All of it is a hint: a sleep ends by itself. Where the call's number is not known, sleep() looks every 2 ms; where the
-disk has no room for the words, each process has words of its own, and sleeps to the end.
+All of it is a hint: a sleep ends by itself. Where the call's number is not known, sleep() looks every 2 ms.
 """
 
 from __future__ import annotations
@@ -27,12 +26,13 @@ _CALL = _CALLS.get(os.uname().machine) if sys.maxsize > 1 << 32 else None
 
 
 class TurnWords:
-    """The words in the file at ``path``, which is made as long as they need."""
+    """The words in the file at ``path``, which is as long as they need."""
 
     __slots__ = ("_address", "_futex", "_words", "last")
 
     def __init__(self, path: Path) -> None:
-        mapped = _mapped(path)
+        with disk.open_file(path, os.O_RDWR) as file:  # another than the one with the locks: a map keeps it open
+            mapped = mmap.mmap(file.fileno(), _SIZE)
         self.last: memoryview[int] = memoryview(mapped)[:8].cast("Q")  # one native store each: nothing is seen by half
         self._words = memoryview(mapped)[8:].cast("I")
         self._futex: Any = None
@@ -67,13 +67,3 @@ class TurnWords:
             call.argtypes = (ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p)
             self._futex = call
         self._futex(_CALL, self._address + 4 * (place % _WORDS), what, number, until)
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    try:
-        with disk.open_file(path, os.O_RDWR) as file:  # another than the one with the locks: a map keeps it open
-            if os.fstat(file.fileno()).st_size < _SIZE:
-                disk.allocate(path, 0, _SIZE)  # a page that has no room on the disk would be a bus error
-            return mmap.mmap(file.fileno(), _SIZE)
-    except OSError:
-        return mmap.mmap(-1, _SIZE)

@@ -29,7 +29,7 @@ if not sys.platform.startswith("linux"):
 SET, _SET_WAITING, _GET = fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW, fcntl.F_OFD_GETLK
 _FLOCK = struct.Struct("hhqqi4x")
 
-GATE = 1 << 40  # a byte far behind all others that are locked; with it, up to 2^23 before it
+GATE = 1 << 31  # a byte behind those that name processes; it is locked with up to 2^23 before it
 BEFORE_GATE = GATE - (1 << 23)
 _PATIENCE = 30.0  # seconds for what takes other processes less than one millisecond
 _STOPPED = 1.0  # seconds that one process has it, which must have been stopped

@@ -1,6 +1,6 @@
 """How the store was left: closed, killed, or cut off by the end of the machine.
 
-    file ``open``, one slot of 64 bytes for each process that has the store open for writing
+    one slot of 64 bytes in the file ``shared`` for each process that has the store open for writing
 
     +----------+---------+--------+----------+----------+---------+
     | xxh3_64  | boot ID | pid    | since    | boot     | zeros   |      zeros: closed cleanly, free
@@ -42,38 +42,33 @@ from ..errors import CorruptionError, RaxlogError
 from ..format import keys, records
 from ..trees.rax import Rax, RaxTransaction
 from . import ofd_lock
+from .shared_file import READERS, SHARED, SLOTS
 
-OPEN = "open"
 CLEAN, KILLED, POWER_CUT = "clean", "killed", "power cut"
 End = tuple[str, tuple[int, ...], tuple[str, ...]]  # what a LastEnd is made of, once it is asked for
 
 _SLOT = struct.Struct("<Q16sQQ8s16x")
-_READERS = ofd_lock.GATE + 1  # shared by all that have the store open with readonly=True
 _MOST_STREAMS = 100
 _UNKNOWN_BOOT = bytes(24)
 _NEAR = 5_000_000_000  # ns: the same start, by two readings of the clocks
 
 
 class Presence:
-    """This process's slot in the file ``open``. Closed without end() it counts as that of a killed process."""
+    """This process's slot. Without end() it counts as that of a killed process, once the file is closed."""
 
     found: list[tuple[bytes, int]]
 
-    def __init__(self, path: Path) -> None:
-        self._file = ofd_lock.open_file(path / OPEN)
-        try:
-            ofd_lock.enter(self._file, path)  # for the search for a free slot
-            self.found, self._cut, free = _left_behind(self._file)
-            self._slot = free[0]
-            ofd_lock.take(self._file, self._slot, _SLOT.size)
-            self._note(boot())
-            for slot in free[1:-1]:
-                self._write(bytes(_SLOT.size), slot)
-            ofd_lock.leave(self._file)
-            os.fdatasync(self._file.fileno())
-        except BaseException:
-            self._file.close()
-            raise
+    def __init__(self, file: FileIO, path: Path) -> None:
+        self._file = file
+        ofd_lock.enter(file, path)  # for the search for a free slot
+        self.found, self._cut, free = _left_behind(file)
+        self._slot = free[0]
+        ofd_lock.take(file, self._slot, _SLOT.size)
+        self._note(boot())
+        for slot in free[1:-1]:
+            self._write(bytes(_SLOT.size), slot)
+        ofd_lock.leave(file)
+        os.fdatasync(file.fileno())
 
     def clear_the_cut(self) -> None:
         """Clear the slots of a power cut, once its damage has been inspected."""
@@ -94,75 +89,37 @@ class Presence:
         os.pwrite(self._file.fileno(), content, slot)
 
     def end(self) -> None:
-        """Note that the store was closed, and close the file."""
-        if not self._file.closed:
-            with contextlib.suppress(OSError):  # a disk that fails now: then it counts as killed
-                self._write(bytes(_SLOT.size), self._slot)
-            self.close()
-
-    def close(self) -> None:
-        """Close the file, and note nothing: in a forked child, as the slot is the parent's."""
-        self._file.close()
+        """Note that the store was closed, and give the slot back."""
+        with contextlib.suppress(OSError, ValueError):  # a disk that fails now: then it counts as killed; closed
+            self._write(bytes(_SLOT.size), self._slot)
+            ofd_lock.give_back(self._file, self._slot, _SLOT.size)
 
 
-class ReaderPresence:
-    """A reader's presence, in place of a slot: a shared lock, by which writers know that they are not alone.
-
-    Where it cannot be locked no other process can have the store open (StoreMap), or the store is at rest.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.found: list[tuple[bytes, int]] = []
-        is_new = not (path / OPEN).exists()
-        self._file: FileIO | None = None
-        try:
-            self._file = ofd_lock.open_file(path / OPEN)
-            if is_new:
-                with contextlib.suppress(OSError):  # root has come to look: the file is to be the writers' still
-                    os.fchown(self._file.fileno(), path.stat().st_uid, path.stat().st_gid)
-        except OSError:
-            with contextlib.suppress(OSError):
-                self._file = ofd_lock.open_file(path / OPEN, os.O_RDONLY)
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                ofd_lock.take(self._file, _READERS, 1, shared=True)
-            self.found = _left_behind(self._file)[0]
-
-    def end(self) -> None:
-        """Give up the lock, and close the file. There is nothing to note."""
-        if self._file is not None:
-            self._file.close()
-
-    close = end
+def enter_as_reader(file: FileIO) -> list[tuple[bytes, int]]:
+    """Take a reader's lock, in place of a slot, by which writers know that they are not alone; find_left_behind()."""
+    with contextlib.suppress(OSError):  # else no other process can have the store open
+        ofd_lock.take(file, READERS, 1, shared=True)
+    return find_left_behind(file)
 
 
-def find_left_behind(path: Path) -> list[tuple[bytes, int]]:
+def find_left_behind(file: FileIO) -> list[tuple[bytes, int]]:
     """Boot ID and number of each process that did not close the store; changes nothing."""
-    try:
-        file = ofd_lock.open_file(path / OPEN, os.O_RDONLY)
-    except OSError:
-        return []  # it has never been opened for writing, or that is not known
-    with file:
-        return _left_behind(file)[0]
+    return _left_behind(file)[0]
 
 
 def find_user(path: Path) -> str | None:
-    """A process that has the store open at this moment, in words; None if none has."""
+    """A process that has the store open at this moment, in words; None if none has, or it cannot be asked."""
     try:
-        file = ofd_lock.open_file(path / OPEN, os.O_RDONLY)
+        file = ofd_lock.open_file(path / SHARED, os.O_RDONLY)
     except OSError:
         return None
     with file:
-        return _user(file)
+        return find_other_user(file)
 
 
-def find_other_user(presence: Presence | ReaderPresence) -> str | None:
-    """A process other than this one, which is present, that has the store open; None if none has."""
-    return None if presence._file is None else _user(presence._file)
-
-
-def _user(file: FileIO) -> str | None:
-    found = ofd_lock.find(file, 0, 0)
+def find_other_user(file: FileIO) -> str | None:
+    """A process that has the store open, other than by this open file; None if none has."""
+    found = ofd_lock.find(file, SLOTS, READERS + 1 - SLOTS)
     if found is None:
         return None
     slot = os.pread(file.fileno(), _SLOT.size, found[0])
@@ -221,12 +178,12 @@ def _look_at(txn: RaxTransaction, name: bytes, value: bytes) -> None:
 
 def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list[int]]:
     """The processes that did not clear their slots; the slots of a power cut; those that may be taken."""
-    content = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
+    content = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, SLOTS)
     found: list[tuple[bytes, int]] = []
     cut: list[int] = []
     free: list[int] = []
-    for slot in range(0, len(content) - _SLOT.size + 1, _SLOT.size):
-        raw = content[slot:slot + _SLOT.size]
+    for start in range(0, len(content) - _SLOT.size + 1, _SLOT.size):
+        slot, raw = SLOTS + start, content[start:start + _SLOT.size]
         if not any(raw):
             free.append(slot)
         elif ofd_lock.is_free(file, slot, 1):
@@ -238,7 +195,7 @@ def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list
             torn = checksum != xxh3_64_intdigest(raw[8:])
             found.append((_UNKNOWN_BOOT, 0) if torn else (number + moment, pid))
             (cut if is_cut(found[-1:]) else free).append(slot)
-    end = len(content) // _SLOT.size * _SLOT.size
+    end = SLOTS + len(content) // _SLOT.size * _SLOT.size
     return found, cut, [*(slot for slot in free if ofd_lock.is_free(file, slot, 1)), end]
 
 

@@ -1,7 +1,7 @@
 """The writer's lock: one process writes at a time; waiting has a timeout and names the holder.
 
 LMDB's own lock has no timeout and no holder's name. So a process that wants to write first locks bytes
-of the file ``writer`` (ofd_lock.py). The kernel frees them when the process dies, and their range names
+of the file ``shared`` (shared_file.py). The kernel frees them when the process dies, and their range names
 it: a writer that was stopped (SIGSTOP, a debugger) costs the others a LockTimeout that names it.
 
     2^32 - pid … 2^32                          the lock: held from before LMDB's write transaction begins to its end
@@ -38,13 +38,17 @@ from .futex import TurnWords
 _LOCK = 1 << 32
 _LINE = 1 << 33
 _PLACE = 1 << 23  # more than any number of a process
-_PLACES = 1 << 38
+_PLACES = 1 << 37
+_LINE_BYTES = 1 << 61
 _FIRST_LOOKS, _LOOKS = 0.02, 0.06  # seconds
 _LONG = 1.0  # seconds of waiting that are logged
 
 
 class WriterLock:
-    """The lock of one store, for one process. ``path`` is the file ``writer``."""
+    """The lock of one store, for one process, in the file at ``path``.
+
+    It opens that for itself: the system shows first what is locked by the description that has had a lock for longest.
+    """
 
     __slots__ = ("_file", "_lock", "_none", "_path", "_words")
 
@@ -52,8 +56,8 @@ class WriterLock:
         self._path = path
         pid = os.getpid()
         self._lock = ofd_lock.question(fcntl.F_WRLCK, _LOCK - pid, pid + 1)
-        self._none = ofd_lock.question(fcntl.F_UNLCK, _LOCK - pid, 0)
-        self._file = ofd_lock.open_file(path)
+        self._none = ofd_lock.question(fcntl.F_UNLCK, _LOCK - pid, _LINE_BYTES)
+        self._file = ofd_lock.open_file(path, os.O_RDWR)
         self._words = TurnWords(path)
 
     def acquire(self, timeout: float) -> None:
@@ -115,10 +119,10 @@ class WriterLock:
             fcntl.fcntl(self._file, ofd_lock.SET, self._none)
             last = self._words.last
             if before := last[0]:
-                first = ofd_lock.find(self._file, _LINE, 0)
+                first = ofd_lock.find(self._file, _LINE, _LINE_BYTES)
                 if first is None:
                     last[0] = 0
-                    first = ofd_lock.find(self._file, _LINE, 0)  # one may have come, and noted it before that
+                    first = ofd_lock.find(self._file, _LINE, _LINE_BYTES)  # one may have come, and noted it before that
                 if first is not None:
                     last[0] = max(before, last[0])
                     self._words.wake((first[0] - _LINE) // _PLACE)
@@ -141,18 +145,12 @@ class WriterLock:
         found = ofd_lock.find(self._file, _LOCK, 1)
         if found is not None:
             return _LOCK - found[0]
-        found = ofd_lock.find(self._file, _LINE, 0)
+        found = ofd_lock.find(self._file, _LINE, _LINE_BYTES)
         return None if found is None else found[1] - found[0]
 
     def is_awaited(self) -> bool:
         """Whether another process is in line for the lock. One system call."""
-        return not ofd_lock.is_free(self._file, _LINE, 0)
-
-    def reopen(self) -> None:
-        """Go over to the file that is in place of one that was deleted, as the others do. The lock is given up."""
-        before, self._file = self._file, ofd_lock.open_file(self._path)
-        self._words = TurnWords(self._path)
-        before.close()
+        return not ofd_lock.is_free(self._file, _LINE, _LINE_BYTES)
 
     def close(self) -> None:
         """Close the file, which drops whatever this process still holds."""

@@ -52,6 +52,7 @@ from raxlog.storage.folder.log_file import HEADER
 from raxlog.storage.format import records
 from raxlog.storage.format.keys import STORE_KEY
 from raxlog.storage.locks import ofd_lock
+from raxlog.storage.locks.shared_file import SHARED
 from raxlog.storage.locks.writer_lock import WriterLock
 from raxlog.storage.notices import note, noted
 from raxlog.storage.tree import changed_pages, lmdb_errors, map_lock
@@ -262,29 +263,29 @@ class Log:
 
     def take_orphan(self) -> None:
         """Count a record that a killed call has left behind the end, where no writer is at work."""
-        deadline = clocks.elapsed() + MOMENT
-        while True:
-            self.begin().abort()
-            if self.next_record() is None:
-                return
-            try:
-                ofd_lock.take(self.state, log_file.WRITES, 1)
-                break
-            except BlockingIOError:  # of a call under way
-                if clocks.elapsed() > deadline:
-                    return
-                clocks.sleep(0.001)
         self.begin().abort()
-        if self.next_record() is not None:
-            os.fdatasync(self.file)
-            with self.begin_raw() as raw, self.mutex:
-                self.step(raw, self.overlay)
-            if self.next_record() is not None:  # one call can leave one record
-                raise CorruptionError(
-                    f"the file {log_file.STATE} beside {self.path} says that the log ends before it does"
-                )
-            self.words[END] = self.words[FLUSHED] = self.pos
-        ofd_lock.give_back(self.state, log_file.WRITES, 1)
+        if self.next_record() is None:
+            return
+        try:
+            writers = WriterLock(self.path.parent.parent / SHARED)  # another than that which a thread here may have
+            writers.acquire(MOMENT)
+        except LockTimeout:
+            return  # of a call under way
+        except TimeoutError:
+            raise  # a signal's handler did
+        except OSError:
+            return  # it may not be asked
+        with contextlib.closing(writers):
+            self.begin().abort()
+            if self.next_record() is not None:
+                os.fdatasync(self.file)
+                with self.begin_raw() as raw, self.mutex:
+                    self.step(raw, self.overlay)
+                if self.next_record() is not None:  # one call can leave one record
+                    raise CorruptionError(
+                        f"the file {log_file.STATE} beside {self.path} says that the log ends before it does"
+                    )
+                self.words[END] = self.words[FLUSHED] = self.pos
 
     def find_damage(self, is_short: bool) -> CorruptionError | None:
         """What is wrong where the chain ``is_short``, or a record behind it says that all before had been on disk.

@@ -4,13 +4,13 @@
                   none takes itself to be alone, and initialises the file
     byte <pid>    LMDB: a write lock of each process that reads. Where there is none the process counts
                   as dead, and the pages that its reads see may be used again
-    byte 2^40     ours: held during an opening, with bytes before it that name the process (ofd_lock.py)
+    byte 2^31     ours: held during an opening, with bytes before it that name the process (ofd_lock.py)
 
 LMDB's are POSIX locks, which a program that opens, reads and closes this file loses. So both bytes bear a
 lock of ours as well (ofd_lock.py), which LMDB takes for another process'. Its write lock suffers no other
 beside it: it is made a read lock before, which shows the same to all others.
 
-LMDB comes first, for it must find out whether it is alone. Byte 2^40 keeps others from opening until our
+LMDB comes first, for it must find out whether it is alone. Byte 2^31 keeps others from opening until our
 locks are there: a copy may be going on already. Where a process was stopped in there, with a lock on byte 0,
 others pass it: what drops that lock is stopped too.
 """
@@ -58,11 +58,16 @@ def open_in_place(path: Path) -> FileIO:
     except FileNotFoundError:
         user = presence.find_user(path.parent.parent)
         if user is not None:
-            raise StoreError(
-                f"{path} has been deleted while {user} has the store open. Opened without it, the store would be "
-                "damaged. End every process that has it open, and open it again."
-            ) from None
+            raise deleted_in_use(path, user) from None
     return ofd_lock.open_file(path)
+
+
+def deleted_in_use(path: Path, user: str) -> StoreError:
+    """The error of an opening that misses a file which other processes use."""
+    return StoreError(
+        f"{path} has been deleted while {user} has the store open. Opened without it, the store would be damaged. End "
+        "every process that has it open, and open it again."
+    )
 
 
 def holder(generation: Path) -> int | None:

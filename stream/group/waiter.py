@@ -1,6 +1,6 @@
 """Waiting: readers that sleep until something they wait for has changed, in any process.
 
-    other process   commit, then a touch of the file ``wake``
+    other process   commit, then a touch of the file ``shared``
                                    │ event
     this process    watcher: drain, NEW read transaction, evaluate each condition once
                        │ releases the first of each line whose conditions have changed
@@ -42,7 +42,7 @@ from weakref import WeakValueDictionary
 from ...storage import clocks
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import RaxlogError, StoreClosed, TransactionError
-from ...storage.folder import directory
+from ...storage.locks.shared_file import SHARED
 from ...storage.tree.lmdb_errors import translated
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import Bell, StopFlag, is_stopped, sleep, wake
@@ -251,7 +251,7 @@ class Waiting(Attachment):
         if self._watcher is None:
             with translated(self._env.path):
                 self._watcher = Watcher(
-                    self._env.path / directory.WAKE, self._is_needed, self._look_for_all,
+                    self._env.path / SHARED, self._is_needed, self._look_for_all,
                     self._watcher_ended, self._safety_period,
                 )
         self._watcher.unpark()

@@ -72,7 +72,7 @@ def test_a_long_wait_for_the_writers_lock_is_logged(path: Path, caplog: pytest.L
         store.stream("a").append({"n": 4})
         ending.join()
     [record] = logged(caplog)
-    assert re.fullmatch(r"waited 0\.[2-9] s for the writer's lock \S+/writer", record.getMessage())
+    assert re.fullmatch(r"waited 0\.[2-9] s for the writer's lock \S+/shared", record.getMessage())
     assert (record.name, record.levelno) == ("raxlog.store", logging.INFO)
 
 

@@ -34,7 +34,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="two locks of on
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return tmp_path / "writer"
+    path = tmp_path / "shared"
+    path.write_bytes(bytes(4096))
+    return path
 
 
 def in_line(file: Path) -> list[int]:
@@ -188,14 +190,14 @@ def test_ctrl_c_ends_a_wait_at_once_and_leaves_no_place_in_line(path: Path) -> N
     with raxlog.open(path) as store, store.transaction() as tx:
         tx.stream("s").append({"n": 0})
         with Child(wait) as child:
-            until(lambda: in_line(path / "writer") == [child.pid])
+            until(lambda: in_line(path / "shared") == [child.pid])
             time.sleep(0.2)
             began = time.monotonic()
             child.send(signal.SIGINT)
             assert child.heard() == "interrupted"
             print(f"{(time.monotonic() - began) * 1000:.1f} ms from Ctrl-C to KeyboardInterrupt")
             assert time.monotonic() - began < 10  # not lock_timeout
-            until(lambda: in_line(path / "writer") == [])
+            until(lambda: in_line(path / "shared") == [])
 
 
 def test_a_process_that_forks_while_a_thread_waits_writes_on_and_so_does_the_child(path: Path) -> None:
@@ -212,9 +214,9 @@ def test_a_process_that_forks_while_a_thread_waits_writes_on_and_so_does_the_chi
             thread = threading.Thread(target=lambda: store.stream("s").append({"by": "thread"}))
             thread.start()
             # The holder may have had to wait for the opening here: it keeps its place in line while it holds the lock.
-            until(lambda: in_line(path / "writer")[-1:] == [os.getpid()])
+            until(lambda: in_line(path / "shared")[-1:] == [os.getpid()])
             with Child(lambda say: say(len(store.stream("s").append({"by": "child"})))) as child:
-                until(lambda: in_line(path / "writer")[-2:] == [os.getpid(), child.pid])
+                until(lambda: in_line(path / "shared")[-2:] == [os.getpid(), child.pid])
                 holder.send(signal.SIGUSR1)
                 holder.finish()
                 child.finish()
