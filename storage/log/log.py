@@ -395,8 +395,18 @@ class Log:
             raw.abort()
 
     def refuse_lie(self, tries: int) -> None:
-        """CorruptionError where what has been overwritten again and again, it seems, is not there."""
+        """CorruptionError where what has been overwritten again and again, it seems, is not there.
+
+        StoreError where it is in another file: a file system in layers copies one for the first that writes to it.
+        """
         if tries > MOST_TRIES:
+            there = self.path.read_bytes() if self.path.exists() else b""
+            for at in (HEADER, HEADER + self.pos % self.size):
+                if there[at : at + HEAD] != self.ring[at : at + HEAD]:
+                    raise StoreError(
+                        f"{self.path} is another file than the one that this process has open: it was replaced, or a "
+                        "process that writes had it copied (overlayfs). Close the store, and open it again."
+                    )
             raise CorruptionError(
                 f"the log {self.path} is damaged: it is said to end at {self.words[END]}, and the last record that can "
                 f"be read ends at {self.pos}"

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.storm
 
 DOCS = Path(__file__).parents[3] / "docs"
 SUPPORT = Path(__file__).parents[2] / "support" / "crash"
-BRIEFLY = ["--images", "150", "--seed", "7", "--ignore", "wake", "--ignore", "lock.mdb",
+BRIEFLY = ["--images", "150", "--seed", "7", "--ignore", "shared", "--ignore", "lock.mdb",
            "--only", "points", "--only", "cuts", "--only", "calls"]
 
 

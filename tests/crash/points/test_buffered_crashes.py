@@ -92,7 +92,7 @@ def test_a_power_cut_leaves_the_first_so_many_calls_and_all_that_was_flushed(
 ) -> None:
     require("cc")
     images = 40_000 if LONG else 500
-    cut = PowerCut(images, ignore=("wake", "lock.mdb", "writer"))
+    cut = PowerCut(images, ignore=("shared", "lock.mdb"))
     mode = explored(partial(workloads.poured, calls=2000 if LONG else 80), cut, tmp_path)
     assert mode.status == "passed"
     early = explored(partial(workloads.poured, bug="early"), PowerCut(60, ignore=cut.ignore), tmp_path)

@@ -282,12 +282,12 @@ def test_subscribing_and_closing_from_many_threads_leaves_nothing(store: raxlog.
 
 
 @pytest.mark.parametrize("opening", ["open", "readonly"])
-def test_a_store_whose_lease_file_is_gone_still_opens(tmp_path: Path, opening: str) -> None:
+def test_a_store_whose_leases_are_gone_with_their_file_still_opens(tmp_path: Path, opening: str) -> None:
     path = tmp_path / "s.rax"
     with Child(lambda say: listen(path, say, "a")) as child:
         child.heard()
         child.kill()
-    (path / "live").unlink()
+    (path / "shared").unlink()
     with raxlog.open(path, readonly=opening == "readonly") as store:
         assert len(store.subjects) == (opening == "readonly")
 
@@ -310,16 +310,29 @@ def test_a_process_that_copies_the_folder_keeps_its_live_subscriptions(tmp_path:
         assert live.get(5) is not None
 
 
-def test_a_process_whose_lease_was_deleted_is_told_and_may_subscribe_again(tmp_path: Path) -> None:
+def test_a_process_whose_lease_was_replaced_is_told(tmp_path: Path) -> None:
     path = tmp_path / "s.rax"
     with raxlog.open(path) as store, store.subscribe("a") as live:
-        (path / "live").unlink()
+        shutil.copy(path / "shared", tmp_path / "copy")
+        (tmp_path / "copy").rename(path / "shared")
         assert publish_once(path) == [0]
-        with pytest.raises(raxlog.StoreError, match="Subscribe again"):
+        with pytest.raises(raxlog.StoreError, match="shared was replaced"):
             live.get(5)
-        with store.subscribe("a") as again:
-            assert publish_once(path) == [1]
-            assert again.get(5) is not None
+
+
+def test_a_forked_child_has_leases_of_its_own_and_the_parents_outlive_it(tmp_path: Path) -> None:
+    path = tmp_path / "s.rax"
+    with raxlog.open(path) as store, store.subscribe("a") as live:
+        def work(say: Any) -> None:
+            with store.subscribe("a") as own:
+                say(int(store.publish("a", {"n": 0})))
+                say(own.get(5) is not None)
+            store.close()
+
+        with Child(work) as child:
+            assert child.finish() == [2, True]
+        assert publish_once(path) == [1]
+        assert [live.get(5) is not None for _ in range(2)] == [True, True]
 
 
 def test_a_live_message_has_the_ids_of_its_entries_and_a_stream_is_followed_from_there(store: raxlog.Store) -> None:

@@ -228,6 +228,46 @@ def test_a_forked_child_opens_no_other_store_in_the_same_folder(path: Path) -> N
         assert elsewhere(use) == "refused"
 
 
+LAYERS = """
+import os, subprocess, sys, raxlog
+from pathlib import Path
+place = Path(sys.argv[1])
+for name in ("upper", "work", "all"):
+    (place / name).mkdir()
+options = f"lowerdir={place}/lower,upperdir={place}/upper,workdir={place}/work"
+if subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, place / "all"]).returncode:
+    sys.exit("no layers here")
+path = place / "all" / "s.rax"
+def write(many):
+    program = "import raxlog, sys\\nwith raxlog.open(sys.argv[1]) as store:\\n"
+    program += f"    store.stream('a').extend([{{'who': 'x' * 1000}}] * {many})"
+    subprocess.run([sys.executable, "-c", program, path], check=True)
+with raxlog.open(path, readonly=True) as store:
+    for many in (1, 3000):
+        write(many)
+        try:
+            print(len(list(store.stream("a").range())))
+        except raxlog.StoreError as error:
+            print(type(error).__name__, "open it again" in str(error))
+with raxlog.open(path) as store:
+    write(1)
+    store.stream("a").append({"who": "last"})
+    print(len(store.stream("a")), raxlog.check(path).ok)
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="layers are mounted in a namespace of their own")
+def test_a_reader_of_a_store_in_a_lower_layer_is_told_once_another_process_has_written(tmp_path: Path) -> None:
+    """Its files are copied up then, and it has the old ones: nothing is damaged."""
+    (tmp_path / "lower").mkdir()
+    made(tmp_path / "lower" / "s.rax", "first")
+    alone = ["unshare", "-Urm", sys.executable, "-c", LAYERS, tmp_path]
+    ran = subprocess.run(alone, capture_output=True, text=True, check=False)
+    if "no layers here" in ran.stderr or "unshare" in ran.stderr:
+        pytest.skip("layers cannot be mounted here")
+    assert ran.stdout.splitlines() == ["StoreError True"] * 2 + ["3004 True"], ran.stderr
+
+
 # -- opening ------------------------------------------------------------------------------------------
 
 

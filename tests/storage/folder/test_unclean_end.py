@@ -20,6 +20,7 @@ from raxlog.storage import clocks
 from raxlog.storage.format import keys as layout
 from raxlog.storage.format import records
 from raxlog.storage.locks import ofd_lock, presence
+from raxlog.storage.locks.shared_file import SHARED, SLOTS
 from xxhash import xxh3_64_intdigest
 
 Say = Callable[[Any], None]
@@ -57,13 +58,13 @@ def die() -> None:
 
 
 def restart_the_machine(path: Path) -> None:
-    """Let every slot of the file ``open`` tell of another start of the machine."""
-    content = bytearray((path / presence.OPEN).read_bytes())
-    for slot in range(0, len(content), 64):
+    """Let every slot tell of another start of the machine."""
+    content = bytearray((path / SHARED).read_bytes())
+    for slot in range(SLOTS, len(content), 64):
         if any(content[slot:slot + 64]):
             content[slot + 8:slot + 24] = bytes(range(16))
             struct.pack_into("<Q", content, slot, xxh3_64_intdigest(bytes(content[slot + 8:slot + 64])))
-    (path / presence.OPEN).write_bytes(content)
+    (path / SHARED).write_bytes(content)
 
 
 def damage(path: Path, pick: Callable[[bytes], bool]) -> bytes:
@@ -139,7 +140,7 @@ def test_the_death_of_one_of_several_is_noticed_beside_the_living(path: Path) ->
         second.kill()
         with raxlog.open(path) as store:
             assert store.last_end == raxlog.LastEnd("killed", (second.pid,), ())
-    assert (path / presence.OPEN).stat().st_size <= 3 * 64, "slots are used again"
+    assert (path / SHARED).stat().st_size <= SLOTS + 3 * 64, "slots are used again"
 
 
 def test_a_close_in_the_middle_of_an_opening_is_no_kill(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +155,7 @@ def test_a_close_in_the_middle_of_an_opening_is_no_kill(path: Path, monkeypatch:
         say("closed")
 
     def close_before(file: FileIO, start: int, length: int) -> bool:
-        if not closed and Path(str(file.name)).name == "open":
+        if not closed and Path(str(file.name)).name == SHARED and start >= SLOTS:
             os.write(go, b"x")
             closed.append(child.heard())
         return is_free(file, start, length)
@@ -172,7 +173,7 @@ def test_a_close_in_the_middle_of_an_opening_is_no_kill(path: Path, monkeypatch:
 def test_a_hundred_kills_leave_one_slot(path: Path) -> None:
     for _ in range(30):
         opened_and(path, die)
-    assert (path / presence.OPEN).stat().st_size == 64
+    assert (path / SHARED).stat().st_size == SLOTS + 64
 
 
 def test_a_forked_child_that_ends_leaves_its_parents_slot_alone(path: Path) -> None:
@@ -202,9 +203,9 @@ def test_the_end_of_the_machine_is_told_from_a_kill_and_the_newest_records_are_l
 
 def test_after_a_power_cut_a_damaged_newest_record_is_named_and_the_store_opens(path: Path) -> None:
     opened_and(path, die)
-    left = (path / presence.OPEN).read_bytes()
+    left = (path / SHARED).read_bytes()
     settle(path)
-    (path / presence.OPEN).write_bytes(left)
+    (path / SHARED).write_bytes(left)
     restart_the_machine(path)
     damage(path, is_node_of(2))
     with raxlog.open(path) as store:
@@ -217,7 +218,10 @@ def test_after_a_power_cut_a_damaged_newest_record_is_named_and_the_store_opens(
 
 @pytest.mark.parametrize("content", [b"\x01" * 64, b"\xff" * 200, b"x", bytes(7)])
 def test_a_damaged_file_of_slots_costs_no_more_than_a_look(path: Path, content: bytes) -> None:
-    (path / presence.OPEN).write_bytes(content)
+    with (path / SHARED).open("r+b") as file:
+        file.truncate(SLOTS)
+        file.seek(SLOTS)
+        file.write(content)
     with raxlog.open(path) as store:
         assert store.last_end.how == ("power cut" if len(content) >= 64 else "clean")
         assert store.last_end.problems == ()

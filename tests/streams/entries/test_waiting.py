@@ -343,18 +343,6 @@ def test_without_an_inotify_instance_waiting_still_works(
     assert not waiting._watcher.polling  # type: ignore[union-attr]
 
 
-def test_without_the_wake_file_waiting_still_works(
-    store: raxlog.Store, env: Environment, waiting: Waiting
-) -> None:
-    (store.path / "wake").unlink()
-    sleeper = Sleeper(waiting, seen_now(env, b"orders"))
-    assert asleep(waiting, 1)
-    time.sleep(0.05)
-    store.stream("orders").append({"item": "book"})
-    sleeper.join(SOON)
-    assert sleeper.outcome is True
-
-
 # -- what never comes ------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ import pytest
 import raxlog
 from raxlog.storage import crash_point
 from raxlog.storage.engine.environment import Environment
+from raxlog.storage.locks.shared_file import WAKE
 from raxlog.storage.wake import watcher
 from raxlog.stream.group.waiter import Waiting
 from waiting_cases import SOON, Sleeper, asleep, seen_now
@@ -194,34 +195,6 @@ for kind in ("plain", "line"):
     assert process.wait(10) == 0
 
 
-def test_a_wake_file_made_anew_is_found(
-    store: raxlog.Store, env: Environment, waiting: Waiting, start: Start
-) -> None:
-    sleeper = Sleeper(waiting, seen_now(env, b"other"))
-    assert asleep(waiting, 1)
-    (store.path / "wake").unlink()
-    writer = start("""
-import sys, time, raxlog
-stream = raxlog.open(sys.argv[1]).stream("orders")
-for line in sys.stdin:
-    stream.append({"item": "book"})
-    print(time.monotonic(), flush=True)
-""", store.path)
-    assert writer.stdin is not None
-    delays = []
-    for _ in range(8):
-        reader = Sleeper(waiting, seen_now(env, b"orders"))
-        assert asleep(waiting, 2)
-        writer.stdin.write("\n")
-        writer.stdin.flush()
-        done = float(said(writer))
-        reader.join(SOON)
-        delays.append(reader.woke - done)
-    assert max(delays) < watcher.SAFETY_PERIOD + 0.5
-    assert sorted(delays)[4] < 0.1, delays
-    assert sleeper.outcome is None
-
-
 # -- the hunt for lost wake-ups --------------------------------------------------------------
 
 READER = """
@@ -321,14 +294,14 @@ def test_the_hunt_catches_a_writer_that_tells_before_it_commits(
 ) -> None:
     def wake_before_the_commit(name: str) -> None:
         if name == "commit.before":
-            os.pwrite(wake.fileno(), b"early", 0)
+            os.pwrite(wake.fileno(), b"early", WAKE)
 
     opened = Environment.open
 
     def open_beside(env: Environment) -> Environment:
         nonlocal wake
         opened(env)
-        wake, env.files.wake = env.files.wake, null
+        wake, env.files.shared = env.files.shared, null
         return env
 
     null = wake = FileIO(os.devnull, "w")

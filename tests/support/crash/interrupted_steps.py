@@ -340,7 +340,7 @@ def opened(folder: Path, ack: Ack, *, known: tuple[bytes, ...]) -> None:
 
 def check_opened(folder: Path, acks: list[tuple[str, int]], *, known: tuple[bytes, ...]) -> None:
     path = folder / "s.rax"
-    assert presence.find_user(path) is None, "LEFT: the file 'open' is locked by a store that is closed"
+    assert presence.find_user(path) is None, "LEFT: a slot is locked by a store that is closed"
     with raxlog.open(path, readonly=True, encoding=None) as store:
         n = steps_there(store, "s", max(n for what, n in acks if what == "step"), known)
         steps.whole(told(store, "s"), "s", n)

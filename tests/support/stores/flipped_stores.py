@@ -207,7 +207,7 @@ class Flipper:
         shutil.rmtree(path, ignore_errors=True)
         (path / "000001").mkdir(parents=True)
         (path / "CURRENT").write_text("000001\n")
-        (path / "wake").write_bytes(bytes(8))
+        (path / "shared").write_bytes(bytes(4096))
         data = self.data
         if isinstance(flip, tuple):
             data = data[: flip[0]] + data[flip[1] : flip[1] + 2] + data[flip[0] + 2 :]
