@@ -217,9 +217,9 @@ class Log:
     def open_state(self, path: Path) -> None:
         """Open what the processes share."""
         self.state = map_lock.open_in_place(path)
-        self.lock = WriterLock(path)
         if os.fstat(self.state.fileno()).st_size < 2 * WORDS:
             disk.allocate(path, 0, 2 * WORDS)  # writes nothing: another process may have done so by now
+        self.lock = WriterLock(path)
         with disk.open_file(path, os.O_RDWR) as file:  # without locks: a map keeps it open, in a forked child too
             self.shared = mmap.mmap(file.fileno(), 2 * WORDS)
         self.words = memoryview(self.shared)[WORDS:].cast("Q")

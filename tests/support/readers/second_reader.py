@@ -232,7 +232,7 @@ def understand(everything: dict[bytes, bytes]) -> Store:
     families = families_of(everything)
     (store_value,) = families[0, 0x01].values()
     store = record(store_value)
-    demand(store[0] == 3, "the store has another format")
+    demand(store[0] == 4, "the store has another format")
     streams = {}
     for key, value in families.get((0, 0x02), {}).items():
         (number, *_) = record(value)
