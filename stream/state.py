@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, MutableMapping, ValuesView
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any, TypeVar, overload
 
@@ -10,7 +11,7 @@ from ..storage.errors import CorruptionError, InvalidArgument, InvalidName
 from ..storage.format import keys, records
 from ..storage.log.transaction import WriteTransaction
 from ..storage.trees.rax import Rax, RaxTransaction, family_rows
-from .entries.session import Source
+from .entries.session import PIECE, Source
 from .node.arguments import Fields, Name, Value, stored_bytes
 
 MAX_STATE_VALUE = 1 << 24
@@ -27,7 +28,7 @@ class State(MutableMapping[Name, bytes]):
 
     Keys take up to 502 bytes, values up to 16 MB; InvalidArgument beyond that. In a transaction,
     ``tx.state`` is part of it; ``store.state`` reads the last committed state, and each call
-    that writes through it is one commit, of many keys too.
+    that writes through it is one commit, of many keys too, but for clear().
     """
 
     __slots__ = ("_source",)
@@ -97,19 +98,17 @@ class State(MutableMapping[Name, bytes]):
         rows = dict(_sealed(key, value) for key, value in dict(other, **more).items())  # type: ignore[arg-type]
 
         def operation(txn: WriteTransaction) -> None:
+            _add_to_count(txn, sum(txn.get(full) is None for full in rows))
             for full, sealed in rows.items():
-                _put(txn, full, sealed)
+                txn.put(full, sealed)
 
         self._source.submit(operation)
 
     def clear(self) -> None:
-        """Delete all keys, in one commit."""
-
-        def operation(txn: WriteTransaction) -> None:
-            for full in [bytes(row[0]) for row in family_rows(txn, _STATE, _STATE)]:
-                _delete(txn, full)
-
-        self._source.submit(operation)
+        """Delete all keys, in pieces of 10,000; in a transaction at once. A key that is set meanwhile may stay."""
+        start: bytes | None = _STATE
+        while start is not None:
+            start = self._source.submit(partial(_delete_from, start))
 
     def __contains__(self, key: object) -> bool:
         with self._source.read() as txn:
@@ -183,7 +182,7 @@ def _count(txn: RaxTransaction) -> int | None:
 
 def _add_to_count(txn: WriteTransaction, change: int) -> None:
     row = records.unseal(keys.STORE_KEY, txn.get(keys.STORE_KEY) or b"")
-    if len(row) > _COUNT:
+    if change and len(row) > _COUNT:
         row[_COUNT] += change
         txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
 
@@ -210,6 +209,13 @@ def _delete(txn: WriteTransaction, full: bytes) -> bool:
         return False
     _add_to_count(txn, -1)
     return txn.delete(full)
+
+
+def _delete_from(start: bytes, txn: WriteTransaction) -> bytes | None:
+    """Delete keys from one on; the last of them, where there may be more."""
+    found = [bytes(row[0]) for row in islice(family_rows(txn, _STATE, start), PIECE)]
+    _add_to_count(txn, -sum(txn.delete(full) for full in found))
+    return found[-1] if len(found) == PIECE else None
 
 
 def _take(txn: WriteTransaction, full: bytes) -> bytes | None:

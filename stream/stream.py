@@ -410,8 +410,7 @@ class Stream(Generic[V]):
         not of its field's type; existing entries are not examined.
 
         ``retention``: a raxlog.Retention, the rules by which the oldest entries are removed, in whole nodes, by
-        the append that begins a node and by Store.maintain(). Retention() removes the rules. Setting ``max_bytes``
-        measures each node once.
+        the append that begins a node and by Store.maintain(). Retention() removes the rules.
 
         ``codec``: "raw", "str", "json" or "msgpack": how values are encoded by handles that have no codec of their own
         and have not appended yet (docs/values.md). Existing entries stay unchanged and readable.
@@ -447,10 +446,8 @@ class Stream(Generic[V]):
                 changed["retention"] = rules or Retention()
             changed |= {"codec": codec} if codec not in (None, header.codec) else {}
             if changed:
-                size = sum(len(block) for _, block in stream.nodes(txn).items()) if "retention" in changed else None
                 stream.changed(txn)
                 header.retention = rules if "retention" in changed else header.retention
-                header.stored_bytes = header.stored_bytes if size is None else size
                 header.codec = codec or header.codec
                 window, cap = (changed.get(name, was) for name, was in zip(memory, header.idempotence, strict=True))
                 header.idempotence = (window, cap)

@@ -155,7 +155,7 @@ def _compare(walk: _NodeWalk, header: StreamHeader) -> None:
     if walk.last > header.last:
         walk.problem("header", f"the last entry is {make_id(*walk.last)}, behind the header's last ID "
                  f"{make_id(*header.last)}", key)
-    if header.retention is not None and header.retention.max_bytes is not None and walk.bytes != header.stored_bytes:
+    if walk.bytes != header.stored_bytes:
         walk.problem("header", f"the nodes have {walk.bytes} bytes, the header counts {header.stored_bytes}", key)
     if header.max_deleted > header.last:
         walk.problem("header", f"the greatest deleted ID {make_id(*header.max_deleted)} is behind the last ID", key)

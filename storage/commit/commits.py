@@ -184,8 +184,7 @@ class Commits:
             for _ in self.lead(call, timeout):
                 outside = self.commit_batch()
         except BaseException as error:
-            if self.env.commits is self and HERE[0]:  # else it is the parent's
-                self.part(call)
+            self.part(call)
             raise self.reported(error)  # noqa: B904 - its cause, if it is another
         return outside
 
@@ -213,8 +212,7 @@ class Commits:
                             raise
                     self.transaction_thread = None
         except BaseException as error:
-            if self.env.commits is self and HERE[0]:  # else it is the parent's
-                self.part(call)
+            self.part(call)
             raise self.reported(error)  # noqa: B904 - its cause, if it is another
 
     def exclusively(self, work: Callable[[], T], timeout: float, on_waiter: Callable[[], None] | None = None) -> T:
@@ -234,13 +232,16 @@ class Commits:
                     call.result = work()
                     self.transaction_thread = self.on_waiter = None
         except BaseException as error:
-            if self.env.commits is self and HERE[0]:  # else it is the parent's
-                self.part(call)
+            self.part(call)
             raise self.reported(error)  # noqa: B904 - its cause, if it is another
         return call.result  # type: ignore[no-any-return]
 
     def part(self, call: Call) -> None:
         """Leave the lead or the queue after an exception: in a thread, which no other strikes, if there can be one."""
+        if self.env.commits is not self or not HERE[0]:
+            return  # it is the parent's
+        if call.gone and call.then is None and self.leader is not call:
+            return  # it has left
         try:
             start_new_thread(interrupts.leave_as_thread, (self, call))
         except RuntimeError:
@@ -305,20 +306,24 @@ class Commits:
             on_waiter = self.on_waiter
             if on_waiter is not None:
                 on_waiter()
-        while leads or self.wait(call, deadline, timeout):
-            with self.leading:
-                if self.leader is call:
-                    self.locked = True
-                    self.files.acquire(timeout if leads else max(0.0, deadline - clocks.elapsed()))
-                    if self.map.log is not None:
-                        self.map.log.patience = timeout
-                    yield
-                    self.hand_on(call, True)
-                    return
-            if leads:
-                leads = False
-                deadline = clocks.elapsed() + timeout
-                call.waiter = _waiter.lock
+        try:
+            while leads or self.wait(call, deadline, timeout):
+                with self.leading:
+                    if self.leader is call:
+                        self.locked = True
+                        self.files.acquire(timeout if leads else max(0.0, deadline - clocks.elapsed()))
+                        if self.map.log is not None:
+                            self.map.log.patience = timeout
+                        yield
+                        self.hand_on(call, True)
+                        return
+                if leads:
+                    leads = False
+                    deadline = clocks.elapsed() + timeout
+                    call.waiter = _waiter.lock
+        except LockTimeout:
+            interrupts.leave(self, call)  # nothing has struck yet: what does now is followed by part()
+            raise
         self.pass_on(call)
 
     def wait(self, call: Call, deadline: float, timeout: float) -> bool:

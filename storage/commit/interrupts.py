@@ -7,7 +7,8 @@ struck thread's coming to any later step of its own:
   - what it holds (the lead, LMDB's transaction) is held by `with` on C's own locks, or by a
     generator in a `for`: the interpreter itself gives those back, with no step between
   - the state of the lead is in attributes of Commits, and leave() ends it from these alone, in a fresh
-    thread, which no signal strikes. Starting that is the first step, in C, of the exception's handler
+    thread, which no signal strikes. Starting that is the first step, in C, of the exception's handler. A
+    LockTimeout strikes nothing: its call leaves by itself, and what strikes that is such an exception
   - where that thread is not to be had, or is struck itself, the others do the same: the struck thread's
     own next call, or any call that waits, once the leader has not led for half a second (is_lost())
 

@@ -107,7 +107,7 @@ class StreamHeader:
         self.idempotence: tuple[int, int] = (0, 0)
         self.schema: StreamSchema | None = None
         self.retention: Retention | None = None
-        self.stored_bytes: int = 0  # of all nodes; right only under a retention with max_bytes
+        self.stored_bytes: int = 0  # of all nodes
         self.codec: str = RAW
         self.deferred: int = 0
         self.due: int = NEVER
@@ -116,17 +116,14 @@ class StreamHeader:
     def row(self) -> list[Any]:
         """The record's row."""
         schema = None if self.schema is None else [self.schema.checked, self.schema.fields]
-        retention: tuple[Any, ...] | None = self.retention
-        if self.retention is not None and self.retention.max_bytes is not None:
-            retention = (*self.retention, self.stored_bytes)
         later = [self.deferred, self.due if self.deferred else None, self.next_deferred] if self.next_deferred else None
-        last = [schema, retention, None if self.codec == RAW else self.codec, later]
+        last = [schema, self.retention, None if self.codec == RAW else self.codec, later]
         while last and last[-1] is None:
             last.pop()
         return [
             self.name, *self.last, *self.first, *self.max_deleted, self.length, self.entries_added,
             self.next_ordinal, self.leaves, self.leaves_added, self.limits,
-            self.groups, self.next_group, self.idempotence,
+            self.groups, self.next_group, self.idempotence, self.stored_bytes,
             *last,
         ]
 
@@ -156,12 +153,11 @@ class StreamHeader:
         header.leaves, header.leaves_added = row[10], row[11]
         header.groups, header.next_group = row[13], row[14]
         header.idempotence = (row[15][0], row[15][1])
-        if len(row) > 16:
-            schema, retention, codec, later = (*row[16:20], None, None, None)[:4]
+        header.stored_bytes = row[16]
+        if len(row) > 17:
+            schema, retention, codec, later = (*row[17:21], None, None, None)[:4]
             header.schema = schema and StreamSchema(*schema)
-            if retention:
-                header.retention = Retention(*retention[:5])
-                header.stored_bytes = retention[5] if len(retention) > 5 else 0
+            header.retention = retention and Retention(*retention)
             header.codec = codec or RAW
             if later is not None:
                 header.deferred, due, header.next_deferred = later[:3]

@@ -334,7 +334,7 @@ def closed(tmp_path):
 
 
 def change(place, value):
-    return lambda row: row[19].__setitem__(place, value)
+    return lambda row: row[20].__setitem__(place, value)
 
 
 @pytest.mark.parametrize(("kind", "changed"), [

@@ -17,6 +17,7 @@ import pytest
 import raxlog
 from children import Child
 from commit_cases import HeldBatch, in_threads, put, stored, submit
+from raxlog.storage.commit import commits
 from raxlog.storage.log.transaction import WriteTransaction
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
@@ -40,6 +41,38 @@ def test_ctrl_c_in_a_waiting_caller_withdraws_its_call(store: raxlog.Store) -> N
     held.let_go()
     submit(store, put(b"after"))
     assert stored(store, b"never") is None
+
+
+def test_a_lock_timeout_starts_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that tries again and again would start one each time; what no exception strikes needs none."""
+    started: list[Any] = []
+    real = commits.start_new_thread
+    monkeypatch.setattr(commits, "start_new_thread", lambda *given: (started.append(given), real(*given)))
+    path = tmp_path / "s.rax"
+
+    def time_out(store: raxlog.Store) -> None:
+        for _ in range(20):
+            with pytest.raises(raxlog.LockTimeout):
+                store.state["a"] = b"1"
+            with pytest.raises(raxlog.LockTimeout), store.transaction():
+                pass
+
+    def hold(say: Callable[[Any], None]) -> None:
+        with raxlog.open(path) as store, store.transaction():
+            say("held")
+            time.sleep(60)
+
+    with raxlog.open(path, lock_timeout=0.01) as store:
+        with Child(hold) as child:
+            assert child.heard() == "held"
+            time_out(store)  # of the lock of writers, which the first of the queue asks for
+        store.state["a"] = b"2"
+        held = HeldBatch(store)
+        time_out(store)  # in the queue
+        held.let_go()
+        store.state["a"] = b"3"
+        assert not store._env.commits.queue
+    assert started == []
 
 
 def test_ctrl_c_in_the_leader_undoes_it_and_the_others_go_on(store: raxlog.Store) -> None:

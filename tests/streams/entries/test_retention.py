@@ -270,12 +270,23 @@ def test_without_retention_the_header_is_as_before_and_after_its_removal(store: 
     before = row()
     assert stream.configure(retention=Retention()).to_dict() == {}
     assert stream.configure(retention=Retention(max_bytes=10**6)).retention == Retention(max_bytes=10**6)
-    assert len(row()) == 18
-    assert row()[16] is None
-    assert row()[17] == (None, None, 10**6, False, None, sum(len(n.listpack) + 30 for n in nodes_of(store, b"s")))
+    assert row()[16:] == [sum(len(n.listpack) + 30 for n in nodes_of(store, b"s")), None,
+                          (None, None, 10**6, False, None)]
     assert stream.configure(retention=Retention()).retention == Retention()
     assert row() == before
     assert stream.info().retention is None
+
+
+def test_to_set_a_rule_costs_no_more_in_a_long_stream(store: raxlog.Store) -> None:
+    stream = store.stream("s", node_max_entries=1)
+    stream.extend([{"n": 1}] * 4000)
+    spent = []
+    for wanted in [Retention(max_age=9**9), Retention(max_bytes=9**9)] * 3:
+        begun = time.thread_time()
+        stream.configure(retention=wanted)
+        spent.append(time.thread_time() - begun)
+    assert min(spent) < 0.001, "it reads every node"
+    assert problems(store.path) == []
 
 
 def test_acked_without_groups_keeps_everything(store: raxlog.Store) -> None:
@@ -387,7 +398,8 @@ def test_max_bytes_counts_the_nodes_as_stored(store: raxlog.Store, compression: 
     stream = store.stream("s", compression=compression)
     for n in range(3):
         stream.extend([{"text": f"entry {n} {k} " * 40} for k in range(100)])
-    stream.configure(retention=Retention(max_bytes=60_000))  # counts what is there
+    assert problems(store.path) == []
+    stream.configure(retention=Retention(max_bytes=60_000))
     for _ in range(30):
         ids = stream.extend([{"text": f"entry {k} " * 40} for k in range(50)])
         stream.delete(*ids[:20])

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import raxlog
+from counting import commits_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog import InvalidArgument
+from raxlog.storage.format import records
 
 NAMES = st.sampled_from([b"a", b"b", b"c", b"d"])
 VALUES = st.binary(max_size=3)
@@ -114,6 +116,36 @@ def test_many_keys_are_set_and_cleared_in_one_commit(store: raxlog.Store) -> Non
     over.set()
     looking.join()
     assert seen <= {0, 100}
+
+
+def test_a_long_state_is_cleared_in_pieces_between_which_others_write(store: raxlog.Store) -> None:
+    store.state.update({b"%05d" % number: b"" for number in range(25_000)})
+    before = commits_of(store)
+    store.state.clear()
+    assert commits_of(store) - before == 3
+    assert (len(store.state), list(store.state)) == (0, [])
+    store.state.clear()
+    assert commits_of(store) - before == 3
+    store.state.update({b"%05d" % number: b"" for number in range(25_000)})
+
+    def clear_and_fail() -> None:
+        with store.transaction() as tx:
+            tx.state.clear()
+            raise KeyError(len(tx.state))
+
+    with pytest.raises(KeyError, match="0"):
+        clear_and_fail()
+    assert len(store.state) == len(list(store.state)) == 25_000
+
+
+def test_an_update_of_many_keys_reads_the_count_of_keys_once(store: raxlog.Store, monkeypatch: Any) -> None:
+    """Each reading of it is one of the store's record, and writing one of that."""
+    unsealed: list[bytes] = []
+    real = records.unseal
+    monkeypatch.setattr(records, "unseal", lambda key, value: unsealed.append(key) or real(key, value))
+    store.state.update({b"%05d" % number: b"" for number in range(3_000)})
+    store.state.clear()
+    assert len(unsealed) < 10
 
 
 def test_an_update_with_one_bad_value_sets_none(store: raxlog.Store) -> None:

@@ -270,13 +270,14 @@ def read_stream(name: bytes, number: int, families: Families) -> Stream:
     demand(row[0] == name, "the header bears another name")
     stream = Stream(
         number, (row[1], row[2]), (row[3], row[4]), (row[5], row[6]), row[7], row[8], row[9],
-        row[10], row[11], row[12], row[13], row[14], (row[15][0], row[15][1]), row[16] if len(row) > 16 else None,
+        row[10], row[11], row[12], row[13], row[14], (row[15][0], row[15][1]), row[17] if len(row) > 17 else None,
         [read_node(key, value) for key, value in families.get((number, 0x30), {}).items()],
         [
             (int.from_bytes(key[9:], "big"), (record(value)[0], record(value)[1]))
             for key, value in families.get((number, 0x21), {}).items()
         ],
     )  # fmt: skip
+    demand(row[16] == sum(map(len, families.get((number, 0x30), {}).values())), "the header states other bytes")
     check_stream(stream, read_marks(families.get((number, 0x20), {}), base_of(stream)))
     return stream
 

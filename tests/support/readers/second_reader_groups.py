@@ -274,7 +274,7 @@ def read_deferred(number: int, families: Families) -> list[Deferred]:
         found.append(Deferred(*identity(key), list(zip(flat[::2], flat[1::2], strict=True))))
     (header,) = rows_of(families, number, 0x31).values()
     row = record(header)
-    many, due, following = row[19] if len(row) > 19 and row[19] is not None else (0, None, 0)
+    many, due, following = row[20] if len(row) > 20 and row[20] is not None else (0, None, 0)
     demand(many == len(found), "the header counts other deferred entries")
     demand(due == (found[0].due if found else None), "the header has another first due time")
     demand(all(entry.number < following for entry in found), "a deferred entry's number was never given")
