@@ -80,8 +80,8 @@ class Store:
         """Open the store at ``path``, a directory; it is created if nothing is there.
 
         ``create``         False: NotAStore if nothing is there
-        ``readonly``       take no write lock and write no data; a store on a read-only medium is opened
-                           without any lock
+        ``readonly``       take no write lock and write no data. A store of which this process may write no
+                           file is read while no other has it open; a read beside one raises ReadOnlyStore
         ``durability``     "commit": when a call returns, the data is on disk. "relaxed": it is in the
                            system's memory, and is flushed at least every 100 ms and at close. A kill
                            loses nothing, a power cut at most the commits of the last 100 ms, and

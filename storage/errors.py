@@ -171,7 +171,10 @@ class StoreClosed(StoreError):
 
 
 class ReadOnlyStore(StoreError):
-    """A write to a store that is open for reading only, or that is on a read-only medium."""
+    """A write to a store that is open for reading only, or that is on a read-only medium.
+
+    Also a read beside another process, of one that has read permission only.
+    """
 
 
 class SettingsConflict(StoreError):

@@ -142,7 +142,7 @@ def check_stream(tree: RaxTransaction, number: int, stream: str, find: Findings)
 
 
 def _compare(walk: _NodeWalk, header: StreamHeader) -> None:
-    """Invariants 4, 8, 9, 11, 14 and 15: the header's figures and those of the nodes."""
+    """Invariants 4, 8, 9, 11 and 14: the header's figures and those of the nodes."""
     key = keys.header_key(walk.number)
     if not walk.nodes == header.leaves <= header.leaves_added:
         walk.problem("header", f"{walk.nodes} nodes are there, the header counts {header.leaves} of "

@@ -33,6 +33,7 @@ from ..format.keys import STORE_KEY
 from ..locks import ofd_lock
 from ..locks.presence import End, enter_as_reader, find_other_user, judge
 from ..log.log import Log
+from ..log.rest import NotAtRest
 from ..notices import report
 from ..tree import lmdb_errors
 from ..tree.tree import Tree
@@ -301,11 +302,14 @@ class Environment:
             if self.map.mapped is map_read:
                 self.map.go_over()
 
-    def cure_read(self, error: lmdb_errors.Error | OSError) -> None:
+    def cure_read(self, error: lmdb_errors.Error | OSError | NotAtRest) -> None:
         """Do what lets a read begin after this error; raise where nothing does."""
-        if not lmdb_errors.is_failure(error):
+        if isinstance(error, NotAtRest):
+            with self.commits.writing:
+                self.map.reopen()
+        elif not lmdb_errors.is_failure(error):
             raise error
-        if isinstance(error, lmdb_errors.MapResizedError) and self.commits.in_own_transaction():
+        elif isinstance(error, lmdb_errors.MapResizedError) and self.commits.in_own_transaction():
             self.map.adopt_size()
         elif isinstance(error, lmdb_errors.MapResizedError):
             with self.commits.writing:  # what a transaction of another thread sees of LMDB would be gone

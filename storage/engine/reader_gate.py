@@ -26,6 +26,7 @@ from weakref import ref
 
 from .. import clocks
 from ..fork_hooks import HERE, USUAL
+from ..log.rest import NotAtRest
 from ..tree import lmdb_errors
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class GatedRead:
                     gate.inside.discard(mark)
                     env.leave_superseded(mapped)
                     continue
-            except (lmdb_errors.Error, OSError) as error:
+            except (lmdb_errors.Error, OSError, NotAtRest) as error:
                 gate.inside.discard(mark)
                 env.cure_read(error)
             except BaseException:

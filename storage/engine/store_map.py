@@ -12,6 +12,7 @@ process may grow the map too; LMDB then raises MapResized at the next begin, and
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import resource
@@ -25,6 +26,7 @@ from ..errors import RaxlogError, ReadOnlyStore, StoreError
 from ..folder import directory, generation, log_file
 from ..folder.store_files import StoreFiles
 from ..log.log import END, Log
+from ..log.rest import Rest
 from ..tree import lmdb_errors, map_lock, meta_pages
 from ..tree.lmdb_file import RESERVE
 from ..tree.tree import Tree
@@ -117,21 +119,23 @@ class StoreMap:
                 "store of it with 'raxlog restore'."
             )
         lockless = options.readonly and (at_rest or not directory.can_register(folder))
-        while True:
-            try:
-                self.tree = Tree(folder, size, locks="none" if lockless else "ours", readonly=options.readonly,
-                                 max_readers=options.max_readers)
-                break
-            except lmdb_errors.MapResizedError:
-                continue  # another process grew the file between two steps of the opening: again
-            except lmdb_errors.MapMemoryError:
-                if size <= _LEAST_MAP:
-                    raise
-                size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
         names = [directory.LOCK, directory.DATA]
-        if not at_rest:
-            self.log = Log(folder, self.tree, options, shares=not lockless, store_map=self)
-            names += [log_file.LOG, log_file.STATE]
+        rest = Rest(folder) if lockless and not at_rest else None
+        with contextlib.nullcontext() if rest is None else rest.read():
+            while True:
+                try:
+                    self.tree = Tree(folder, size, locks="none" if lockless else "ours", readonly=options.readonly,
+                                     max_readers=options.max_readers)
+                    break
+                except lmdb_errors.MapResizedError:
+                    continue  # another process grew the file between two steps of the opening: again
+                except lmdb_errors.MapMemoryError:
+                    if size <= _LEAST_MAP:
+                        raise
+                    size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
+            if not at_rest:
+                self.log = Log(folder, self.tree, options, shares=not lockless, store_map=self, rest=rest)
+                names += [log_file.LOG, log_file.STATE]
         self._files.follow(folder, names, None if self.log is None else self.log.owner)
 
     def _successor(self) -> str | None:

@@ -110,7 +110,8 @@ def can_register(folder: Path) -> bool:
     """True where a reader can register with LMDB; False where it has to read without lock.
 
     A reader that is not registered dies when the pages of its read are used again. So it is
-    refused beside a process that has the store open: only a store at rest is read without lock.
+    refused beside a process that has the store open: only a store at rest is read without lock,
+    and as long as it is (log/rest.py).
     """
     path = folder / LOCK
     try:
@@ -121,11 +122,17 @@ def can_register(folder: Path) -> bool:
     except OSError as error:
         holder = map_lock.holder(folder)
         if holder is not None:
-            raise ReadOnlyStore(
-                f"{folder.parent} is open in process {holder}, and this process may not register as a "
-                f"reader beside it ({error}). Give it permission to write {path}, or read a snapshot."
-            ) from error
+            raise ReadOnlyStore(cannot_register(folder, holder)) from error
         return False
+
+
+def cannot_register(folder: Path, holder: int | None) -> str:
+    """What a reader is told that may not register beside that process, or one that is not known."""
+    return (
+        f"{folder.parent} is open in {f'process {holder}' if holder else 'another process'}, and this process may not "
+        f"register as a reader beside it. Read once that has closed it, or read a snapshot; or give this process "
+        f"permission to write {LOCK} and {log_file.STATE} in {folder}."
+    )
 
 
 def is_vacant(path: Path) -> bool:

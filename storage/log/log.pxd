@@ -36,6 +36,8 @@ cdef class Log:
     cdef public object tending
     cdef public bint closed
     cdef public Room room
+    cdef public object rest
+    cdef public bint is_beside_rest
     cdef object __weakref__
     cdef dict __dict__
 

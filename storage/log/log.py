@@ -70,6 +70,7 @@ from .record import (
     encode_change,  # cimport
     number_at,  # cimport
 )
+from .rest import Rest, is_read
 from .room import Room  # cimport
 from .transaction import Overlay, Version, View, WriteTransaction  # cimport
 
@@ -127,11 +128,11 @@ class Log:
     """One process' end of the log of one store. What is not here it has of LMDB's environment."""
 
     def __init__(self, folder: Path, tree: Any, options: OpenOptions, *, shares: bool, rescues: bool = False,
-                 store_map: StoreMap | None = None) -> None:
+                 store_map: StoreMap | None = None, rest: Rest | None = None) -> None:
         """Enter. Without ``store_map`` it can only be read. ``tree``: a Tree, or the pages of a damaged one.
 
-        Not ``shares``: the store is at rest, and nothing in its folder may be locked or written. ``rescues``: what is
-        damaged is no error, and what can be read is taken; ``damage`` says what cannot.
+        Not ``shares``: the store is at rest, and nothing in its folder may be written; ``rest`` notices where it is so
+        no more. ``rescues``: what is damaged is no error, and what can be read is taken; ``damage`` says what cannot.
         """
         self.tree = tree
         self.files: list[FileIO | PageFile] = []
@@ -148,6 +149,7 @@ class Log:
         self.readonly: bool = options.readonly
         self.damage: CorruptionError | None = None
         self.rescues = rescues
+        self.rest: Rest | None = rest
         self.begin_raw: Callable[[], Any] = tree.begin
         self.durable: bool = options.durability != "relaxed"
         with self.begin_raw() as raw:
@@ -196,6 +198,7 @@ class Log:
         self.closed: bool = False
         try:
             self.join()
+            self.is_beside_rest = shares and is_read(folder)  # a read that comes from here on sees this process
         except BaseException:
             self.close_files()
             raise
@@ -246,6 +249,8 @@ class Log:
         is_short = known and min(self.words[FLUSHED], self.words[END]) > self.pos
         self.damage = self.find_damage(is_short or (self.pos == applied and not self.holds(applied, chain, begun)))
         if self.damage is not None and not self.rescues:
+            if self.rest is not None:
+                self.rest.read().close()  # one that has come since may have written what looks so
             raise self.damage
         if self.pos > applied and self.state is not None:
             os.fdatasync(self.file)  # what is shown now must not go with the power
@@ -365,7 +370,9 @@ class Log:
     # -- following ----------------------------------------------------------------------
 
     def begin(self, begin: Callable[[], Any] | None = None) -> View:
-        """A view for reading, of all that is acknowledged."""
+        """A view for reading, of all that is acknowledged. NotAtRest."""
+        if self.rest is not None and begin is None:
+            return self.begin_at_rest(self.rest)
         tries = 0
         while True:
             raw = self.begin_raw() if begin is None else begin()
@@ -393,6 +400,17 @@ class Log:
             tries += 1
             self.refuse_lie(tries)
             raw.abort()
+
+    def begin_at_rest(self, rest: Rest) -> View:
+        """begin() where the view needs a lock of its own."""
+        file = rest.read()
+        try:
+            view = self.begin(self.begin_raw)
+        except BaseException:
+            file.close()
+            raise
+        view.rest = file
+        return view
 
     def refuse_lie(self, tries: int) -> None:
         """CorruptionError where what has been overwritten again and again, it seems, is not there.
@@ -702,11 +720,25 @@ class Log:
         lock = self.lock
         if lock is None:
             raise ReadOnlyStore(f"{self.path.parent.parent} is open for reading only")
+        self.outwait_reads(self.patience if waits else 0.0)
         lock.acquire(self.patience if waits else 0.0)
         try:
             yield
         finally:
             lock.release()
+
+    def outwait_reads(self, patience: float) -> None:
+        """Wait until the reads have ended that began before this process entered, unknown to LMDB. LockTimeout."""
+        deadline = clocks.elapsed() + patience
+        while self.is_beside_rest and is_read(self.path.parent):
+            if clocks.elapsed() >= deadline:
+                raise LockTimeout(
+                    f"waited {patience:g} s for a read of {self.path.parent.parent} by a process that may not register "
+                    "as a reader, and began it before this one opened the store. It may copy the store, or have been "
+                    "stopped (SIGSTOP, a debugger): let it go on, or end it."
+                )
+            clocks.sleep(0.001)
+        self.is_beside_rest = False
 
     def put_all(self, view: WriteTransaction | None, lent: bool) -> None:
         """One transaction of LMDB, with all up to the end."""

@@ -86,6 +86,7 @@ cdef class View:
     cdef public dict rows
     cdef public unsigned long long upto
     cdef public bint writes
+    cdef public object rest
     cdef object __weakref__
 
     cpdef object lmdb(self)

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from io import FileIO
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from raxlog.storage.errors import CorruptionError, RaxlogError
@@ -467,11 +468,12 @@ class LogCursor:
 class View:
     """What a transaction sees: LMDB's snapshot, and the overlay up to an LSN. Closed by abort()."""
 
-    __slots__ = ("__weakref__", "log", "overlay", "raw", "rows", "upto", "writes")
+    __slots__ = ("__weakref__", "log", "overlay", "raw", "rest", "rows", "upto", "writes")
 
     def __init__(self, log: Any, raw: Any, overlay: Overlay, writes: bool) -> None:
         self.log: Any = log  # None once it has ended
         self.raw: Any = raw
+        self.rest: FileIO | None = None  # to be closed with it
         self.overlay: Overlay = overlay
         self.rows: dict[bytes, Version] = overlay.rows
         self.writes: bool = writes
@@ -541,6 +543,8 @@ class View:
                 self.overlay.readers -= 1
         if raw is not None:
             raw.abort()
+        if self.rest is not None:
+            self.rest.close()
 
     def __del__(self) -> None:
         self.abort()

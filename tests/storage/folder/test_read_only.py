@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,11 @@ import raxlog
 from children import Child
 from environment_cases import everything_in, numbers
 from raxlog.storage.folder import log_file
+from raxlog.storage.format import keys, records
+from raxlog.storage.trees.rax import Rax
 
 UNOWNED = 65534
+STATE = keys.family(0, keys.STATE)
 
 
 @pytest.fixture
@@ -124,6 +129,191 @@ def test_a_user_who_cannot_register_as_reader_is_refused_beside_a_writer(public_
 
     with raxlog.open(public_path), _as_nobody(use) as child:
         child.finish()
+
+
+@pytest.fixture
+def turns() -> Iterator[tuple[Callable[[], Any], Callable[[], Any]]]:
+    """One function that waits in a child until the other is called here."""
+    reading, writing = os.pipe()
+    yield lambda: os.read(reading, 1), lambda: os.write(writing, b".")
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_user_who_cannot_register_is_told_of_each_writer_that_comes_and_reads_again_after_it(
+        public_path: Path, turns: Any) -> None:
+    wait, go_on = turns
+
+    def use(say: Callable[[Any], None]) -> None:
+        with raxlog.open(public_path, readonly=True) as store:
+            looks = [lambda: numbers(store), store.streams, lambda: store.status() and "status"]
+            for _ in range(5):
+                for look in looks:
+                    try:
+                        say(look())
+                    except raxlog.ReadOnlyStore as error:
+                        say(str(error))
+                wait()
+
+    with _as_nobody(use) as child:
+        assert [child.heard() for _ in range(3)] == [[1], ["s"], "status"]
+        for number in (2, 3):
+            with raxlog.open(public_path) as store:
+                store.stream("s").append({"n": number})
+                go_on()
+                for _ in range(3):
+                    told = child.heard()
+                    assert f"is open in process {os.getpid()}, and this process may not register" in told
+            go_on()
+            assert [child.heard() for _ in range(3)] == [[*range(1, number + 1)], ["s"], "status"]
+        go_on()
+        child.finish()
+
+
+def test_a_user_who_cannot_register_sees_what_a_writer_has_left_that_came_and_went_or_was_killed(
+        public_path: Path, turns: Any) -> None:
+    wait, go_on = turns
+
+    def use(say: Callable[[Any], None]) -> None:
+        with raxlog.open(public_path, readonly=True) as store:
+            for _ in range(4):
+                say(numbers(store))
+                wait()
+
+    def killed(say: Callable[[Any], None]) -> None:
+        raxlog.open(public_path).stream("s").append({"n": 3})
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with _as_nobody(use) as child:
+        assert child.heard() == [1]
+        with raxlog.open(public_path) as store:
+            store.stream("s").append({"n": 2})
+        go_on()
+        assert child.heard() == [1, 2]
+        with Child(killed) as writer:
+            writer.wait()
+        go_on()
+        assert child.heard() == [1, 2, 3]
+        with raxlog.open(public_path) as store:
+            store.stream("s").append({"n": 4})
+            store.compact()
+        go_on()
+        assert child.heard() == [1, 2, 3, 4]
+        go_on()
+        child.finish()
+
+
+def test_a_user_who_may_register_by_now_reads_on_beside_the_writer(public_path: Path, turns: Any) -> None:
+    wait, go_on = turns
+
+    def use(say: Callable[[Any], None]) -> None:
+        with raxlog.open(public_path, readonly=True) as store:
+            say(numbers(store))
+            wait()
+            say(numbers(store))
+
+    with _as_nobody(use) as child:
+        assert child.heard() == [1]
+        for name in ("lock.mdb", log_file.STATE):
+            (public_path / "000001" / name).chmod(0o666)
+        with raxlog.open(public_path) as store:
+            store.stream("s").append({"n": 2})
+            go_on()
+            assert child.finish() == [[1, 2]]
+
+
+def test_a_user_who_waits_for_entries_and_cannot_register_is_told_of_the_writer(public_path: Path) -> None:
+    def use(say: Callable[[Any], None]) -> None:
+        with raxlog.open(public_path, readonly=True) as store:
+            say("waits")
+            with pytest.raises(raxlog.ReadOnlyStore, match=f"process {os.getppid()}"):
+                next(store.stream("s").follow(timeout=20))
+
+    with _as_nobody(use) as child:
+        assert child.heard() == "waits"
+        time.sleep(0.3)
+        with raxlog.open(public_path) as store:
+            store.stream("s").append({"n": 2})
+            child.finish()
+
+
+@pytest.mark.parametrize("end", ["goes on", "is killed"])
+def test_a_read_that_has_begun_before_a_writer_came_keeps_its_pages(public_path: Path, turns: Any, end: str) -> None:
+    """The writer puts nothing into the data file until it has ended, and says so where it has to."""
+    wait, go_on = turns
+    with raxlog.open(public_path) as store:
+        store.state.update({f"k{n:05}": f"k{n:05}:0".ljust(80) for n in range(20_000)})
+
+    def change(store: raxlog.Store, times: int) -> None:
+        for n in range(times):
+            store.state.update({f"k{k:05}": f"k{k:05}:{n}" for k in range(n % 20, 20_000, 20)})
+
+    def use(say: Callable[[Any], None]) -> None:
+        with raxlog.open(public_path, readonly=True) as store, store._env.read() as txn:
+            rows = Rax(txn, STATE).items()
+            found = [next(rows) for _ in range(100)]
+            say(len(found))
+            wait()
+            found += rows
+            assert [(key, value) for key, value in found if not records.unseal(STATE + key, value)[0].startswith(key)
+                    or not value.endswith(b":0".ljust(74))] == []
+            say(len(found))
+
+    with _as_nobody(use) as child:
+        assert child.heard() == 100
+        with raxlog.open(public_path, lock_timeout=0.5) as store:
+            with pytest.raises(raxlog.LockTimeout, match=r"a read of .* by a process that may not register"):
+                change(store, 100)
+            store.stream("s").append({"n": 2})  # what goes into the log does
+            if end == "goes on":
+                go_on()
+                assert child.finish() == [20_000]
+            else:
+                child.kill()
+            change(store, 20)
+    assert raxlog.check(public_path).ok
+
+
+def test_scans_beside_writers_that_come_and_go_are_whole_or_refused(public_path: Path) -> None:
+    """Of a user who cannot register. 20 seconds of RAXLOG_SECONDS find what a few do not."""
+    count, seconds = 5_000, float(os.environ.get("RAXLOG_SECONDS", "4"))
+    with raxlog.open(public_path) as store:
+        store.state.update({f"k{n:05}": f"k{n:05}:0" for n in range(count)})
+    stop = time.monotonic() + seconds
+
+    def use(say: Callable[[Any], None]) -> None:
+        whole = refused = 0
+        store = None
+        while time.monotonic() < stop:
+            try:
+                store = store or raxlog.open(public_path, readonly=True)
+                found = dict(store.state.items())
+            except raxlog.ReadOnlyStore:
+                refused += 1
+            else:
+                assert len(found) == count
+                assert [key for key, value in found.items() if not value.startswith(key + b":")] == []
+                assert len({value[7:] for value in found.values()}) == 1, "of no one commit"
+                whole += 1
+        say((whole, refused))
+
+    def write(say: Callable[[Any], None]) -> None:
+        n = 0
+        while time.monotonic() < stop:
+            with raxlog.open(public_path) as store:
+                for _ in range(5):
+                    n += 1
+                    value = str(n) + "x" * random.randrange(90)
+                    store.state.update({f"k{k:05}": f"k{k:05}:{value}" for k in range(count)})
+            time.sleep(0.1 + random.random() * 0.2)
+
+    with Child(write) as writer, _as_nobody(use) as child:
+        ((whole, refused),) = child.finish()
+        writer.finish()
+    print(whole, "scans are whole,", refused, "refused")
+    assert whole
+    assert refused
+    assert raxlog.check(public_path).ok
 
 
 def test_a_data_file_that_may_not_be_read_is_told_as_that_and_not_as_one_that_may_not_be_written(
