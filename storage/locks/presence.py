@@ -201,7 +201,15 @@ def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list
 
 def boot() -> bytes:
     """Which start of the machine this is: its ID, and when it was by the clocks; of both, zeros where not known."""
-    return boot_id() + (clocks.machine_ns() - clocks.boot_ns()).to_bytes(8, "little")
+    return boot_id() + (clocks.wall_ns() - clocks.boot_ns()).to_bytes(8, "little")
+
+
+def clock_id() -> int:
+    """Which start of the machine and time namespace this is, as a number above 0: a boot clock is of one of each."""
+    namespace = b""
+    with contextlib.suppress(OSError):  # an old system, or no /proc
+        namespace = os.fsencode(os.readlink("/proc/self/ns/time"))
+    return xxh3_64_intdigest(boot_id() + namespace) >> 2 | 1
 
 
 @functools.cache

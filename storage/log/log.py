@@ -8,7 +8,7 @@
 
     log          a header, and the ring, written with zeros once (log_file.py)
     log-state    two pages: the words of the checkpoint's lock; then words of all processes: END (what counts), APPLIED
-                 (the last checkpoint), FLUSHED, LARGE, …, OWNER. Byte 0 is locked by all that are inside
+                 (the last checkpoint), FLUSHED, LARGE, …, OWNER, CLOCK. Byte 0 is locked by all that are inside
     LMDB         [applied LSN, checksum there, LSN of the record that ends there, checksum before it], and the state of
                  exactly that
 
@@ -51,7 +51,7 @@ from raxlog.storage.folder import directory, log_file
 from raxlog.storage.folder.log_file import HEADER
 from raxlog.storage.format import records
 from raxlog.storage.format.keys import STORE_KEY
-from raxlog.storage.locks import ofd_lock
+from raxlog.storage.locks import ofd_lock, presence
 from raxlog.storage.locks.shared_file import SHARED
 from raxlog.storage.locks.writer_lock import WriterLock
 from raxlog.storage.notices import note, noted
@@ -81,6 +81,7 @@ if TYPE_CHECKING:
 SOURCE_HASH = ""
 
 END, APPLIED, FLUSHED, LARGE, AGED, GIVEN, OWNER, KEPT = 0, 1, 2, 3, 4, 5, 6, 9  # OWNER: two words
+CLOCK = 10  # three words, of clocks.Watch
 FLUSH_PERIOD = 0.1  # seconds
 PATIENCE = 30.0  # seconds to wait for another process' checkpoint: as a write does for its lock
 MOMENT = 0.1  # … for a writer, where a record is behind the end
@@ -140,6 +141,7 @@ class Log:
         self.synced: int = -1
         self.state: Any = None
         self.lock: WriterLock | None = None
+        self.watch: clocks.Watch | None = None
         self.shared: mmap.mmap = mmap.mmap(-1, 2 * WORDS)
         self.words: memoryview[int] = memoryview(array.array("Q", bytes(128)))
         self.ring: mmap.mmap = self.shared
@@ -204,6 +206,9 @@ class Log:
             raise
         if store_map is not None:  # last: a circle would keep the files open, where an exception strikes there
             self.room: Room = Room(self, store_map, folder)
+            if shares and not self.readonly:
+                self.watch = clocks.Watch(
+                    memoryview(self.shared)[WORDS + 8 * CLOCK : WORDS + 8 * CLOCK + 24].cast("q"), presence.clock_id())
 
     def copy(self, place: str, view: View) -> None:
         """A copy of the tree with all that a view sees. The log goes on beside it."""
@@ -257,7 +262,7 @@ class Log:
         self.words[END] = self.words[FLUSHED] = self.pos
         self.words[APPLIED] = applied
         self.words[KEPT] = begun[0]
-        self.words[LARGE] = self.words[AGED] = self.words[feed.FED] = 0
+        self.words[LARGE] = self.words[AGED] = self.words[feed.FED] = self.words[CLOCK] = 0
         self.words[GIVEN] = 1 << 40
         self.words[OWNER], self.words[OWNER + 1] = self.owner
         if self.state is not None:
@@ -846,6 +851,7 @@ class Log:
             with disk.ErrorsIgnored():
                 ofd_lock.give_back(self.state, log_file.INSIDE, 0)
         self.words = memoryview(array.array("Q", [self.words[at] for at in range(16)]))
+        self.watch = None
         for mapped in (self.ring, self.shared):
             with contextlib.suppress(BufferError):  # another thread looks into it at this moment: it goes with the log
                 mapped.close()

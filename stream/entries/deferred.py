@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1000  # entries that a commit releases, or a transaction reads
 _BYTES = 1 << 20  # of them, or one entry more
-_CLOCK_CHECK = 1000  # ms; while an entry is deferred no sleep is longer, for the clock may be set
 
 
 def put(txn: WriteTransaction, stream: StreamWriter, due: int, now: int, flat: list[bytes]) -> int:
@@ -99,11 +98,6 @@ def release(txn: WriteTransaction, stream: StreamWriter, now: int) -> None:
     for key, _ in due:
         txn.delete(prefix + key)
     _removed(txn, stream, len(due))
-
-
-def next_look(due: int, now: int) -> int:
-    """When, in ms, a read that waits looks whether the next entry is due."""
-    return min(due, now + _CLOCK_CHECK)
 
 
 def _removed(txn: WriteTransaction, stream: StreamWriter, many: int) -> None:

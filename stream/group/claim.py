@@ -6,7 +6,8 @@
     take back    a delivery that its reader did not get
     hand over    all of one consumer's, to another
 
-A claim that finds an entry deleted takes it out of the PEL. Released entries are always idle enough.
+A claim that finds an entry deleted takes it out of the PEL. Released entries are always idle enough. One that was
+delivered in the future, as the clock has it now, counts as delivered now.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from .deliver import (
     Position,
     assign,
     fetch,
+    last_idle,
     present,
+    restart,
     take_out,
     take_out_gone,
 )
@@ -55,6 +58,8 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
         group.changed(txn)
         group.last = options.lastid
     held = group.pel(txn).find(sorted(set(ids)))
+    restart(txn, group, {sid: nack for sid, nack in held.items() if nack.consumer != UNOWNED and nack.time > now}, now)
+    before = last_idle(options.min_idle, now)
     claimed: list[Entry] = []
     rows: dict[ID, tuple[ID, int, int, int]] = {}
     gone: list[ID] = []
@@ -70,7 +75,7 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
                 continue
             count = 1
         else:
-            if nack.consumer != UNOWNED and options.min_idle and now - nack.time < options.min_idle:
+            if nack.consumer != UNOWNED and nack.time > before:
                 continue
             count = nack.count
         if options.deliveries is not None:
@@ -98,7 +103,8 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
     rows = group.pel(txn).scan(make_id(*start), StreamID.MAX)
     taken: list[tuple[ID, int, int, int]] = []
     gone: list[StreamID] = []
-    limit = attempts
+    ahead: dict[ID, Nack] = {}
+    limit, before = attempts, last_idle(min_idle, now)
     while left and attempts and (some := list(islice(rows, min(attempts, max(left, AT_ONCE))))):
         there = present(txn, stream, [sid for sid, _ in some])  # of those not due, too: Redis reports them
         for at, (sid, nack) in enumerate(some):
@@ -108,7 +114,9 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
             attempts -= 1
             if sid not in there:
                 gone.append(make_id(*sid))
-            elif nack.consumer != UNOWNED and min_idle and now - nack.time < min_idle:
+            elif nack.consumer != UNOWNED and nack.time > before:
+                if nack.time > now:
+                    ahead[sid] = nack
                 continue
             else:
                 count = nack.count if justid else min(nack.count + 1, MOST_DELIVERIES)
@@ -123,6 +131,7 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
     for row, entry in zip(taken, claimed, strict=True):
         entry.deliveries = row[3]
     take_out_gone(txn, group, gone)
+    restart(txn, group, ahead, now)
     assign(txn, group, consumer, taken, now)
     return StreamID.MIN if following is None else make_id(*following[0]), claimed, gone, limit - attempts
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from itertools import chain, islice, takewhile
 from typing import NamedTuple, TypeVar
 
@@ -50,7 +50,6 @@ from ..node.packed_ids import pack_ids, row_of
 from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_id
 from . import subject_filter
 from .bucket import Nack, unpack_ids
-from .pending_list import PendingList
 from .state import (
     UNKNOWN,
     UNOWNED,
@@ -330,7 +329,7 @@ def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
             continue
         due = found[1].next_due()
         if due is not None:
-            dues.append(deferred.next_look(due, now))
+            dues.append(due)
         if state.paused > now:
             dues.append(state.paused)
             continue
@@ -393,7 +392,7 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
         advance(group, header, len(entries), entries[-1].id, (entry.id for entry in entries))
     if not noack:  # else the consumer holds none of them, and does not count as active
         group.set_active(txn, consumer, now)
-        moved = group.pel(txn).add_row(ids, consumer.number, now)
+        moved = group.pel(txn, now).add_row(ids, consumer.number, now)
         for _, nack in moved:
             group.count_pending(txn, nack.consumer, -1)
         group.count_pending(txn, consumer.number, len(entries))
@@ -408,7 +407,7 @@ def read_history(txn: WriteTransaction, stream: StreamWriter, group: GroupState,
     """
     if after >= (MAX64, MAX64) or count == 0:
         return []
-    pel = group.pel(txn)
+    pel = group.pel(txn, now)
     rows = []
     for sid, nack in pel.scan(make_id(*after).next(), StreamID.MAX, consumer.number):
         rows.append((sid, nack))
@@ -450,7 +449,9 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
         return [], False
     stream.flush(txn)  # the PEL must not be written to while it is looked through
     assert wanted.min_idle is not None
-    candidates = chain(*_claimable(group.pel(txn), wanted.min_idle, now))
+    more = set_back(txn, group, now)
+    pel = group.pel(txn)
+    candidates = chain(pel.released(now), pel.oldest(last_idle(wanted.min_idle, now)))
     claimed: list[Entry] = []
     rows = []
     gone: list[ID] = []
@@ -473,7 +474,7 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
             entry.idle = None if nack.released else max(0, now - nack.time) / 1000
             claimed.append(entry)
             rows.append((sid, consumer.number, now, entry.deliveries))
-    more = len(gone) >= MOST_GONE
+    more = more or len(gone) >= MOST_GONE
     if not full and not more and (count is None or len(claimed) < count):
         lost = seen < group.pending if wanted.min_idle == 0 else not seen and not claims_due(
             txn, stream.number, stream.header, group, wanted.min_idle, wanted.keeps_gone, now)
@@ -523,8 +524,7 @@ def renew(txn: WriteTransaction, group: GroupState, consumer: bytes, ids: bytes,
     """Set the delivery time of the consumer's own pending entries to now; the IDs of the others, which stay."""
     own = _own(txn, group, consumer, ids)
     if own:
-        group.pel(txn).change([(sid, nack.consumer, now, nack.count) for sid, nack in own.items()])
-        txn.changes += 1
+        restart(txn, group, own, now)
     return [sid for sid in unpack_ids(ids) if sid not in own]
 
 
@@ -640,7 +640,7 @@ def assign(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, ro
          now: int, forced: bool = False) -> None:
     """Make the consumer the owner of these rows of the PEL; ``forced``: some are new."""
     if rows:
-        pel = group.pel(txn)
+        pel = group.pel(txn, now)
         before = pel.set(rows) if forced else pel.change(rows)
         had = collections.Counter(was.consumer for _, was in before if was is not None)
         for owner, count in had.items():
@@ -654,9 +654,31 @@ def take_out_gone(txn: WriteTransaction, group: GroupState, ids: Iterable[ID]) -
     group.gone += len(take_out(txn, group, sorted(set(ids))))
 
 
-def _claimable(pel: PendingList, min_idle: int, until: int) -> tuple[Iterator[Row], Iterator[Row]]:
-    """What can be claimed by that time, in this order: what has been released, and what has been idle for so long."""
-    return pel.released(until), pel.oldest(until - min_idle)
+def last_idle(min_idle: int, now: int) -> int:
+    """The last delivery time whose entries have been idle for so long by now; -1 for none.
+
+    No entry has been idle for longer than since the clock was set, by the boot clock: a living worker renews within it.
+    """
+    if not min_idle:
+        return MAX64
+    return now - min_idle if clocks.since_set() >= min_idle else -1
+
+
+def set_back(txn: WriteTransaction, group: GroupState, now: int) -> bool:
+    """Have entries that were delivered in the future be delivered now: the clock has been set back. Whether more are.
+
+    This finds buckets of such; one among others is seen to by what next delivers, renews or claims there.
+    """
+    many = group.pel(txn, now).set_back(AT_ONCE)
+    txn.changes += many
+    return many == AT_ONCE
+
+
+def restart(txn: WriteTransaction, group: GroupState, held: Mapping[ID, Nack], now: int) -> None:
+    """Have these entries, which stay with their consumers, be delivered now."""
+    if held:
+        group.pel(txn, now).change([(sid, nack.consumer, now, nack.count) for sid, nack in held.items()])
+        txn.changes += 1
 
 
 def claims_due(txn: RaxTransaction, number: int, header: StreamHeader, group: GroupState, min_idle: int | None,
@@ -665,11 +687,13 @@ def claims_due(txn: RaxTransaction, number: int, header: StreamHeader, group: Gr
     if min_idle is None or not group.pending:
         return []
     pel = group.pel(txn)
-    oldest = pel.oldest_time()
-    dues = [pel.next_due(), None if oldest is None else oldest + min_idle]
+    if pel.ahead(now, 1):
+        return [now]  # it is to set them back
+    oldest, since = pel.oldest_time(), now - clocks.since_set()
+    dues = [pel.next_due(), None if oldest is None else max(oldest, since) + min_idle]
     if keeps_gone and any(due is not None and due <= now for due in dues):
-        dues = [_first_there(txn, number, header, rows, idle, now)
-                for rows, idle in zip(_claimable(pel, min_idle, MAX64), (0, min_idle), strict=True)]
+        dues = [_first_there(txn, number, header, pel.released(MAX64), 0, 0, now),
+                _first_there(txn, number, header, pel.oldest(MAX64), since, min_idle, now)]
     return [due for due in dues if due is not None]
 
 
@@ -691,12 +715,12 @@ def claims_move(txn: RaxTransaction, stream: bytes, group: bytes, min_idle: int)
     return None if found is None or state is None else (*claims_due(txn, *found, state, min_idle, True, now_ms()),)
 
 
-def _first_there(txn: RaxTransaction, number: int, header: StreamHeader, rows: Iterator[Row], idle: int,
+def _first_there(txn: RaxTransaction, number: int, header: StreamHeader, rows: Iterator[Row], since: int, idle: int,
                  now: int) -> int | None:
     """When the first of these rows falls due, passing over what is due and gone; None for never."""
-    while some := list(islice(rows, AT_ONCE)):
-        there = look_up(txn, number, header, [sid for sid, nack in some if nack.time + idle <= now], True)
-        for sid, nack in some:
-            if nack.time + idle > now or sid in there:
-                return nack.time + idle
+    while some := [(max(nack.time, since) + idle, sid) for sid, nack in islice(rows, AT_ONCE)]:
+        there = look_up(txn, number, header, [sid for due, sid in some if due <= now], True)
+        for due, sid in some:
+            if due > now or sid in there:
+                return due
     return None

@@ -54,17 +54,19 @@ class PendingList:
     """The pending entries of group ``group`` of stream ``number``, within one transaction.
 
     ``capacity`` is the most entries a bucket takes. Consumers are numbers from 1, IDs plain
-    pairs, times and counts integers from 0 to 2**64 - 1. Nothing is kept between calls but a
+    pairs, times and counts integers from 0 to 2**64 - 1. In the buckets that it writes no delivery
+    time stays behind ``now``, where that is given. Nothing is kept between calls but a
     cursor. An iterator is to be used up, or dropped, before the next call that writes. Every
     method raises CorruptionError where a row it reads is damaged or missing.
     """
 
-    __slots__ = ("_buckets", "_by_consumer", "_by_time", "_capacity", "_cursor", "_group", "_released", "_txn")
+    __slots__ = ("_buckets", "_by_consumer", "_by_time", "_capacity", "_cursor", "_group", "_now", "_released", "_txn")
 
-    def __init__(self, txn: RaxTransaction, number: int, group: int, capacity: int = CAPACITY) -> None:
+    def __init__(self, txn: RaxTransaction, number: int, group: int, capacity: int = CAPACITY, now: int = 0) -> None:
         self._txn = txn
         self._group = group
         self._capacity = capacity
+        self._now = now
         self._buckets = family = group_family(number, PENDING, group)
         head, tail = family[:8], family[9:]
         self._by_consumer = head + _BY_CONSUMER + tail
@@ -398,6 +400,19 @@ class PendingList:
             return int.from_bytes(key[-24:-16], "big")
         return None
 
+    def ahead(self, now: int, most: int) -> list[bytes]:
+        """The first so many buckets all of whose delivery times are behind ``now``. One seek where there is none."""
+        rows = self._from(self._by_time, (now + 1).to_bytes(8, "big"))
+        return [key[-16:] for key, _ in islice(rows, most)]
+
+    def set_back(self, most: int) -> int:
+        """Set the times of so many of these to the list's ``now``; how many of them there were."""
+        keys = self.ahead(self._now, most)
+        for key in keys:
+            bucket = self._bucket(key)
+            self._replace(bucket, bucket)
+        return len(keys)
+
     def released(self, now: int) -> Iterator[tuple[ID, Nack]]:
         """Released entries that are due at ``now``: by due time, then first released, first."""
         bucket: Bucket | None = None
@@ -430,6 +445,7 @@ class PendingList:
         """
         if last is not None and (len(last.ids) + len(packed)) // 16 <= self._capacity:
             longer = last.extended(packed, nack)
+            longer = longer.not_after(self._now) if self._now else longer
             value = longer.encode(self._buckets + last.key)
             if len(value) <= MAX_VALUE:
                 self._put(last, longer, value)
@@ -476,6 +492,7 @@ class PendingList:
     def _replace(self, old: Bucket | None, new: Bucket | None) -> None:
         """Store a bucket in the old one's place, in even parts if it is beyond a limit."""
         if new is not None:
+            new = new.not_after(self._now) if self._now else new
             value = new.encode(self._buckets + new.key)
             parts = max(-(-len(new) // self._capacity), 1 + (len(value) > MAX_VALUE))
             if parts > 1:

@@ -148,9 +148,9 @@ class GroupState:
             state.gone = row[9]
         return state
 
-    def pel(self, txn: RaxTransaction) -> PendingList:
-        """The group's pending entries."""
-        return PendingList(txn, self.number, self.group)
+    def pel(self, txn: RaxTransaction, now: int = 0) -> PendingList:
+        """The group's pending entries; ``now`` where delivery times are written."""
+        return PendingList(txn, self.number, self.group, now=now)
 
     def require_whole(self, txn: RaxTransaction, again: bool = False) -> None:
         """CorruptionError where rows of the pending list are missing. Checked once for as long as the group is warm.

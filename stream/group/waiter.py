@@ -52,6 +52,7 @@ from .state import find_group
 
 _LONGEST_SLEEP = 3.0  # seconds: Ctrl-C just before a lock is waited for is noticed after the wait
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 1.0  # seconds: what is due, and is not found, is looked for again after that
+_LOOK = 1.0  # seconds: what falls due later is looked for again after that, for the wall clock may be set
 
 
 class Condition:
@@ -136,7 +137,7 @@ class Waiting(Attachment):
 
         ``seen``      conditions with their values in the transaction that found nothing
         ``deadline``  in clocks.monotonic(); None waits for ever
-        ``due``       a moment, in clocks.monotonic(), that is a reason to look by itself
+        ``due``       a moment, in clocks.monotonic(), that is a reason to look by itself; so is each second before it
         ``turn``      the waiter that turn() returned
         ``stop``      ends the wait once it is set
 
@@ -230,7 +231,9 @@ class Waiting(Attachment):
             waiter.armed = clocks.monotonic()
             is_overdue = due is not None and due <= waiter.armed
             line.pause = min(max(2 * line.pause, _FIRST_PAUSE), _LONGEST_PAUSE) if is_overdue else 0.0
-            line.seen, line.due, line.ready = dict(seen), waiter.armed + line.pause if is_overdue else due, False
+            if due is not None:
+                due = waiter.armed + line.pause if is_overdue else min(due, waiter.armed + _LOOK)
+            line.seen, line.due, line.ready = dict(seen), due, False
             waiter.awake, waiter.timer = False, line.due
             self._registered += 1
         return line

@@ -3,8 +3,7 @@
     defer ──> record ── due ──> release: by a read that waits, a group's read, an append      entries/deferred.py
 
 A read that waits sleeps until the first entry is due, and then releases what is; so it does in every process, and
-the first of them is enough. The time is the wall clock's. It may be set while a read sleeps, so while anything is
-deferred no sleep is longer than a second.
+the first of them is enough. The time is the wall clock's.
 """
 
 from __future__ import annotations
@@ -157,12 +156,11 @@ def release_due(source: Source, stream: bytes, due: int | None) -> float | None:
     if due is None or not isinstance(source, Direct) or env.readonly or env.commits.in_own_transaction():
         return None
     now = now_ms()
-    again = records.next_look(due, now)
     if due <= now:
-        again = now + _RETRY
+        due = now + _RETRY
         with suppress(LockTimeout, StoreFull):
             source.submit(partial(_release, stream, now), _PATIENCE)
-    return clocks.monotonic() + (again - now) / 1000
+    return clocks.monotonic() + (due - now) / 1000
 
 
 def _release(stream: bytes, now: int, txn: WriteTransaction) -> None:
