@@ -20,6 +20,7 @@ from itertools import islice
 
 import pytest
 import raxlog
+from fake_machine import FakeMachine
 from flipped_stores import problems_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -460,24 +461,6 @@ def test_whatever_is_called_each_entry_is_deferred_in_the_stream_or_cancelled(tm
 
 # -- the clock -------------------------------------------------------------------------------------
 
-CLOCK = r"""
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-static volatile long long *seconds;
-__attribute__((constructor)) static void begin(void) {
-    int file = open(getenv("CLOCK_FILE"), O_RDONLY);
-    seconds = mmap(0, 8, PROT_READ, MAP_SHARED, file, 0);
-}
-int clock_gettime(clockid_t clock, struct timespec *now) {
-    int answer = syscall(SYS_clock_gettime, clock, now);
-    if (clock == CLOCK_REALTIME) now->tv_sec += *seconds;
-    return answer;
-}
-"""
 READ = """
 import sys, time
 from datetime import UTC, datetime
@@ -492,19 +475,11 @@ with raxlog.open(sys.argv[1]) as store:
 
 
 def test_a_clock_that_is_set_by_an_hour_loses_repeats_and_forgets_nothing(store, jobs, tmp_path, require):
-    library, clock = tmp_path / "clock.so", tmp_path / "clock"
-    subprocess.run([require("cc"), "-shared", "-fPIC", "-O1", "-x", "c", "-", "-o", str(library)],
-                   input=CLOCK.encode(), check=True)
-    clock.write_bytes(struct.pack("<q", 0))
-
-    def set_clock(seconds):
-        with clock.open("r+b") as file:
-            file.write(struct.pack("<q", seconds))
-
+    machine = FakeMachine(tmp_path, require("cc"))
+    set_clock = machine.set_clock
     jobs.create_group("workers", "$", create_stream=True)
-    environment = {**os.environ, "LD_PRELOAD": str(library), "CLOCK_FILE": str(clock)}
-    with subprocess.Popen([sys.executable, "-c", READ, str(store.path)], env=environment, stdout=subprocess.PIPE,
-                          text=True) as reader:
+    with subprocess.Popen([sys.executable, "-c", READ, str(store.path)], env=machine.environment(),
+                          stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout.readline() == "ready\n"
         jobs.defer({"n": 2}, delay=3500)
         jobs.defer({"n": 1}, delay=0.3)
