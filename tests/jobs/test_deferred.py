@@ -6,10 +6,8 @@ The clock is real. Where it is set, a library in front of clock_gettime() does t
 from __future__ import annotations
 
 import math
-import os
 import random
 import shutil
-import struct
 import subprocess
 import sys
 import threading

@@ -107,6 +107,7 @@ class GroupMoves(RuleBasedStateMachine):
             self.before.now = self.world.now
             self.world = self.before
         self.before = self.tx = None
+        self.meet_the_future()
 
     # -- both sides ---------------------------------------------------------------------
 
@@ -150,6 +151,14 @@ class GroupMoves(RuleBasedStateMachine):
     def tick(self, by: int) -> None:
         self.world.now += by
         self.world.back[0] -= min(0, by)
+        self.meet_the_future()
+
+    def meet_the_future(self) -> None:
+        """Have a scan meet each delivery in the future: with others, which it is depends on the bucket it lies in."""
+        for name, stream in self.world.streams.items():
+            for group, state in stream.groups.items():
+                if any(held.owner is not None and held.time > self.world.now for held in state.pel.values()):
+                    self.autoclaim_from(name, group, CONSUMERS[0], 1 << 40, (0, 0), 10_000, True)
 
     @rule(**MOVES["append"])
     def append(self, name: bytes, row: Pairs, ahead: int | None, create: bool, maxlen: int | None) -> None:
@@ -364,8 +373,10 @@ class GroupMoves(RuleBasedStateMachine):
     @rule(**MOVES["autoclaim"])
     def autoclaim(self, name: bytes, group: bytes, consumer: bytes, min_idle: int, start: Place, count: int,
                   justid: bool) -> None:
-        first = self.sid(name, start, group)
+        self.autoclaim_from(name, group, consumer, min_idle, self.sid(name, start, group), count, justid)
 
+    def autoclaim_from(self, name: bytes, group: bytes, consumer: bytes, min_idle: int, first: ID, count: int,
+                       justid: bool) -> None:
         def call() -> Any:
             handle = self.group(name, group)
             claim: Any = handle.autoclaim_ids if justid else handle.autoclaim

@@ -439,6 +439,8 @@ class World:
                 found.pel[sid] = Held(consumer, self.now, held.count)
                 told.append(stream.told(sid, held.count))
                 member.got(self.now)
+            elif held.time > self.now:
+                held.time = self.now
         return cursor, [sid for sid, *_ in told] if justid else told, gone
 
     # -- state --------------------------------------------------------------------------
