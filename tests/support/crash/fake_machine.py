@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# Loaded before libc. FAKE_MACHINE is a file of three numbers: seconds by which the wall clock has been set, for which the
-# machine has slept, and that the boot clock is behind; with .boot behind its name, the file that /proc shows as boot ID.
-# FAKE_NAMESPACE is a number of seconds by which a time namespace moves the boot clock.
+# Loaded before libc. FAKE_MACHINE is a file of three numbers: seconds by which the wall clock has been set, for which
+# the machine has slept, and that the boot clock is behind; with .boot behind its name, the file that /proc shows as
+# boot ID. FAKE_NAMESPACE is a number of seconds by which a time namespace moves the boot clock.
 _LIBRARY = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
