@@ -16,6 +16,7 @@ Locks are taken in this order: leading, writing, the gate's bar, the log's check
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident
@@ -81,7 +82,7 @@ class Environment:
     """One store's LMDB environment in this process. Made and closed by registry.py."""
 
     def __init__(self, path: Path, options: OpenOptions) -> None:
-        self.path = path
+        self.path = path = Path(os.path.abspath(path))  # a program may go to another folder
         self.options = options
         self.readonly: bool = options.readonly
         self.inherited: bool = False  # from before a fork, and not used since
