@@ -201,14 +201,14 @@ class Log:
         try:
             self.join()
             self.is_beside_rest = shares and is_read(folder)  # a read that comes from here on sees this process
+            if store_map is not None and shares and not self.readonly:
+                words = memoryview(self.shared)[WORDS + 8 * CLOCK : WORDS + 8 * CLOCK + 24].cast("q")
+                self.watch = clocks.Watch(words, presence.clock_id())
         except BaseException:
             self.close_files()
             raise
         if store_map is not None:  # last: a circle would keep the files open, where an exception strikes there
             self.room: Room = Room(self, store_map, folder)
-            if shares and not self.readonly:
-                self.watch = clocks.Watch(
-                    memoryview(self.shared)[WORDS + 8 * CLOCK : WORDS + 8 * CLOCK + 24].cast("q"), presence.clock_id())
 
     def copy(self, place: str, view: View) -> None:
         """A copy of the tree with all that a view sees. The log goes on beside it."""

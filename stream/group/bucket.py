@@ -215,13 +215,11 @@ class Bucket:
 
     def not_after(self, now: int) -> Bucket:
         """With no delivery time behind ``now``: the clock has been set back since such a one."""
-        times, consumers = self.times, self.consumers
+        times = self.times
         if (times if isinstance(times, int) else max(times)) <= now:
             return self
-        full = zip(*[[values] * len(self) if isinstance(values, int) else values for values in (times, consumers)],
-                   strict=True)
-        times = column([min(time, now) if consumer else time for time, consumer in full])
-        return Bucket(self.key, self.ids, consumers, times, self.counts, self.numbers)
+        times = column([min(nack.time, now) if nack.consumer else nack.time for nack in self.nacks()])
+        return Bucket(self.key, self.ids, self.consumers, times, self.counts, self.numbers)
 
     def part(self, key: bytes, low: int, high: int) -> Bucket:
         """The entries from position ``low`` up to ``high``, as a bucket under that key."""

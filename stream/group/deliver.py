@@ -523,8 +523,7 @@ def _own(txn: WriteTransaction, group: GroupState, consumer: bytes, ids: bytes) 
 def renew(txn: WriteTransaction, group: GroupState, consumer: bytes, ids: bytes, now: int) -> list[ID]:
     """Set the delivery time of the consumer's own pending entries to now; the IDs of the others, which stay."""
     own = _own(txn, group, consumer, ids)
-    if own:
-        restart(txn, group, own, now)
+    restart(txn, group, own, now)
     return [sid for sid in unpack_ids(ids) if sid not in own]
 
 

@@ -101,11 +101,11 @@ def test_no_entry_of_a_living_worker_is_run_twice(ahead: int, machine: FakeMachi
         worker.ask("globals().update(counted=[], end=time.monotonic() + 7)")
     workers[0].ask("str(queue.append({'n': 1}))")
     for worker in workers:
-        worker.begin(f"later(lambda: ({run}, counted)[1])")
-        assert worker.heard() is None
+        assert worker.ask(f"later(lambda: ({run}, counted)[1])") is None
         time.sleep(0.5)
     machine.set_clock(ahead)
-    assert [found for worker in workers for found in worker.heard()[0]] == [1]
+    workers[0].ask("str(queue.append({'n': 2}))")  # for which the second looks
+    assert [found for worker in workers for found in worker.heard()[0]] == [1, 1]
 
 
 def test_the_entry_of_one_that_was_killed_while_the_clock_was_ahead_is_run_a_lease_later(
