@@ -449,8 +449,8 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
         return [], False
     stream.flush(txn)  # the PEL must not be written to while it is looked through
     assert wanted.min_idle is not None
-    more = set_back(txn, group, now)
-    pel = group.pel(txn)
+    pel = group.pel(txn, now)
+    more = pel.set_back(AT_ONCE) == AT_ONCE
     candidates = chain(pel.released(now), pel.oldest(last_idle(wanted.min_idle, now)))
     claimed: list[Entry] = []
     rows = []
@@ -661,16 +661,6 @@ def last_idle(min_idle: int, now: int) -> int:
     if not min_idle:
         return MAX64
     return now - min_idle if clocks.since_set() >= min_idle else -1
-
-
-def set_back(txn: WriteTransaction, group: GroupState, now: int) -> bool:
-    """Have entries that were delivered in the future be delivered now: the clock has been set back. Whether more are.
-
-    This finds buckets of such; one among others is seen to by what next delivers, renews or claims there.
-    """
-    many = group.pel(txn, now).set_back(AT_ONCE)
-    txn.changes += many
-    return many == AT_ONCE
 
 
 def restart(txn: WriteTransaction, group: GroupState, held: Mapping[ID, Nack], now: int) -> None:

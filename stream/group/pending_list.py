@@ -406,7 +406,7 @@ class PendingList:
         return [key[-16:] for key, _ in islice(rows, most)]
 
     def set_back(self, most: int) -> int:
-        """Set the times of so many of these to the list's ``now``; how many of them there were."""
+        """Set the times in so many of these to the list's ``now``; how many there were. A write does so in any other."""
         keys = self.ahead(self._now, most)
         for key in keys:
             bucket = self._bucket(key)
