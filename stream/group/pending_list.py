@@ -406,7 +406,7 @@ class PendingList:
         return [key[-16:] for key, _ in islice(rows, most)]
 
     def set_back(self, most: int) -> int:
-        """Set the times in so many of these to the list's ``now``; how many there were. A write does so in any other."""
+        """Set the times in so many of these to the list's ``now``; how many they were. Any write does so in others."""
         keys = self.ahead(self._now, most)
         for key in keys:
             bucket = self._bucket(key)
