@@ -10,10 +10,14 @@ and its files are looked for in the folder that is open.
 
 A file system keeps that time in ticks, of some milliseconds or of a second. Within the tick of one change
 another cannot be distinguished from it: so long the files are looked at each time.
+
+A process that writes often has the kernel queue such changes (inotify): that there are none is one system call, which
+returns no dozen numbers. A link above the folder is no change inside: the names are looked at now and then besides.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Callable
@@ -28,9 +32,12 @@ from ..locks.presence import Presence
 from ..locks.shared_file import SHARED, open_shared
 from ..locks.writer_lock import WriterLock
 from ..tree import lmdb_errors, map_lock
+from ..wake.wake_file import RENAMED, Inotify
 from . import directory
 
 _TICK, _COARSE_TICK = 50_000_000, 3_000_000_000  # ns
+_OFTEN = 200  # looks; a process that writes less does without the kernel's events, of which a user has few
+_BY_NAME = 64  # looks from one at the names to the next, where the kernel has none to tell of
 
 _Identity = tuple[int, int] | None  # device and inode
 
@@ -41,7 +48,9 @@ class StoreFiles:
     ``reopen``  opens the store in a forked child, where none of them is open
     """
 
-    __slots__ = ("_known", "_owner", "_path", "_reopen", "_seen", "_store", "lock", "presence", "shared")
+    __slots__ = (
+        "_events", "_known", "_looks", "_owner", "_path", "_reopen", "_seen", "_store", "lock", "presence", "shared",
+    )
 
     def __init__(self, path: Path, reopen: Callable[[], object]) -> None:
         self._path = path
@@ -53,6 +62,8 @@ class StoreFiles:
         self._owner: object = None  # what tells the store, and its folder, from all others
         # The generation's folder, and each file; replaced as a whole, by a thread that reads beside one that writes.
         self._known: tuple[str, dict[str, _Identity]] = ("", {})
+        self._events: Inotify | None = None  # of the two folders, since all was in place
+        self._looks = 0
         self._seen: object = None  # what the folders' names led to, and when they had changed, as all was in place
 
     # -- opening and closing ------------------------------------------------------------
@@ -99,6 +110,7 @@ class StoreFiles:
         self._owner = whole
         files = [directory.CURRENT, SHARED, *(f"{generation.name}/{name}" for name in names)]
         self._known = str(generation), {name: self._identity(name) for name in files}
+        self._events, self._looks = None, 0
 
     def _other(self) -> StoreError:
         return StoreError(
@@ -111,7 +123,7 @@ class StoreFiles:
         for file in (self.shared, self.lock):
             if file is not None:
                 file.close()
-        self.presence = self.lock = self.shared = None
+        self.presence = self.lock = self.shared = self._events = None
         left, self._store = self._store, -1  # first: closed twice, the number may be another file's by then
         if left >= 0:
             os.close(left)
@@ -155,7 +167,30 @@ class StoreFiles:
     # -- in place -----------------------------------------------------------------------
 
     def _displaced(self) -> Path | None:
-        """What is not in place any more: a file, or the folder. Two system calls, 3 µs; 10 µs after a change."""
+        """What is not in place any more: a file, or the folder. One system call or two; 10 µs after a change."""
+        events = self._events
+        self._looks += 1
+        if events is not None and self._looks % _BY_NAME and not events.poll(0):
+            return None
+        if events is not None:
+            events.drain()  # before the look, which sees what they told of
+        elif self._looks > _OFTEN:
+            self._watch()
+        displaced = self._look()
+        if displaced is not None:
+            self._events = None  # the next one looks again
+        return displaced
+
+    def _watch(self) -> None:
+        """Have the kernel tell of changes in the two folders. Where it has no events, each look is by name."""
+        self._looks = 0
+        with contextlib.suppress(OSError, AttributeError):
+            events = Inotify(RENAMED)
+            for folder in (self._path, Path(self._known[0])):
+                events.watch(folder)
+            self._events = events
+
+    def _look(self) -> Path | None:
         while True:
             known = generation, files = self._known
             try:

@@ -16,11 +16,13 @@ import contextlib
 import os
 import select
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 # From <sys/inotify.h>; the unlinking of a file is reported as a change of its attributes.
 _IN_MODIFY, _IN_ATTRIB, _IN_DELETE_SELF, _IN_MOVE_SELF = 0x2, 0x4, 0x400, 0x800
-_EVENTS = _IN_MODIFY | _IN_ATTRIB | _IN_DELETE_SELF | _IN_MOVE_SELF
+_IN_MOVED, _IN_CREATE, _IN_DELETE = 0xC0, 0x100, 0x200
+WRITTEN = _IN_MODIFY | _IN_ATTRIB | _IN_DELETE_SELF | _IN_MOVE_SELF
+RENAMED = _IN_MOVED | _IN_CREATE | _IN_DELETE | _IN_DELETE_SELF | _IN_MOVE_SELF  # in a folder
 
 
 class WakeFile:
@@ -47,7 +49,7 @@ class WakeFile:
         """Watch the file that has the name now: it may be another than before. ``watching``."""
         try:
             if self._source is None:
-                self._source = Inotify(self._read_end)
+                self._source = Inotify(WRITTEN, self._read_end)
             self._source.watch(self._path)
         except (OSError, AttributeError):  # EMFILE, ENOENT; a libc without the call
             source, self._source = self._source, None
@@ -102,37 +104,40 @@ def _empty(descriptor: int) -> None:
 
 
 class Inotify:
-    """Events of files, and of another descriptor. OSError, AttributeError where there are none to be had.
+    """Events of files or folders, and of other descriptors. OSError, AttributeError where there are none to be had.
 
-    The user's inotify instances are few (128), so there is one per process and store. Dropped, it is closed.
+    The user's inotify instances are few (128), so: one per process and store to wait, one to write often. Dropped,
+    it is closed.
     """
 
     _descriptor = -1
 
-    def __init__(self, other: int) -> None:
-        import ctypes  # noqa: PLC0415 - only those that wait pay for it
+    def __init__(self, events: int, *others: int) -> None:
+        import ctypes  # noqa: PLC0415 - only those that wait, or write often, pay for it
 
         libc: Any = ctypes.CDLL(None, use_errno=True)
         self._errno = ctypes.get_errno
         self._add_watch = libc.inotify_add_watch
         self._add_watch.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
-        self._other = other
+        self._events = events
+        self._others = others
         self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0:
             raise OSError(self._errno(), "inotify_init1")
-        self._poll = select.poll()
-        for descriptor in (self._descriptor, other):
-            self._poll.register(descriptor, select.POLLIN)
+        poll = select.poll()
+        for descriptor in (self._descriptor, *others):
+            poll.register(descriptor, select.POLLIN)
+        self.poll: Final = poll.poll
 
     def watch(self, path: Path) -> None:
         """Add a watch; for a file that is watched already this changes nothing."""
-        if self._add_watch(self._descriptor, os.fsencode(path), _EVENTS) < 0:
+        if self._add_watch(self._descriptor, os.fsencode(path), self._events) < 0:
             raise OSError(self._errno(), "inotify_add_watch", str(path))
 
     def wait(self, timeout: float | None) -> bool:
-        ready = {descriptor for descriptor, _ in self._poll.poll(None if timeout is None else timeout * 1000)}
-        if self._other in ready:
-            _empty(self._other)
+        ready = {descriptor for descriptor, _ in self.poll(None if timeout is None else timeout * 1000)}
+        for other in ready.intersection(self._others):
+            _empty(other)
         return self._descriptor in ready
 
     def drain(self) -> None:
