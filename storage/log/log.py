@@ -198,6 +198,7 @@ class Log:
         self.is_tended: bool = False  # a thread has been started
         self.tending: threading.Lock | None = None  # held by the thread
         self.closed: bool = False
+        self.is_beside_rest: bool = False  # there may be reads of which LMDB does not know
         try:
             self.join()
             self.is_beside_rest = shares and is_read(folder)  # a read that comes from here on sees this process
