@@ -56,6 +56,8 @@ def test_a_store_on_a_read_only_medium_opens_without_lock_and_makes_no_file(read
 
 def _as_nobody(work: Callable[[Callable[[Any], None]], None]) -> Child:
     def child(say: Callable[[Any], None]) -> None:
+        import ctypes  # noqa: F401, PLC0415 - Python's own modules may be out of nobody's reach; a wait needs this one
+
         os.setgroups([])
         os.setgid(UNOWNED)
         os.setuid(UNOWNED)
