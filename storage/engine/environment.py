@@ -82,7 +82,8 @@ class Environment:
     """One store's LMDB environment in this process. Made and closed by registry.py."""
 
     def __init__(self, path: Path, options: OpenOptions) -> None:
-        self.path = path = Path(os.path.abspath(path))  # a program may go to another folder
+        path = Path(os.path.abspath(path))  # a program may go to another folder
+        self.path: Path = path
         self.options = options
         self.readonly: bool = options.readonly
         self.inherited: bool = False  # from before a fork, and not used since
