@@ -55,9 +55,10 @@ class PendingList:
 
     ``capacity`` is the most entries a bucket takes. Consumers are numbers from 1, IDs plain
     pairs, times and counts integers from 0 to 2**64 - 1. In the buckets that it writes no delivery
-    time stays behind ``now``, where that is given. Nothing is kept between calls but a
-    cursor. An iterator is to be used up, or dropped, before the next call that writes. Every
-    method raises CorruptionError where a row it reads is damaged or missing.
+    time stays behind ``now``, where that is given; where it adds entries it looks at the last
+    time only. Nothing is kept between calls but a cursor. An iterator is to be used up, or
+    dropped, before the next call that writes. Every method raises CorruptionError where a row it
+    reads is damaged or missing.
     """
 
     __slots__ = ("_buckets", "_by_consumer", "_by_time", "_capacity", "_cursor", "_group", "_now", "_released", "_txn")
@@ -406,7 +407,7 @@ class PendingList:
         return [key[-16:] for key, _ in islice(rows, most)]
 
     def set_back(self, most: int) -> int:
-        """Set the times in so many of these to the list's ``now``; how many they were. Any write does so in others."""
+        """Set the times in so many of these to the list's ``now``; how many they were."""
         keys = self.ahead(self._now, most)
         for key in keys:
             bucket = self._bucket(key)
@@ -445,7 +446,9 @@ class PendingList:
         """
         if last is not None and (len(last.ids) + len(packed)) // 16 <= self._capacity:
             longer = last.extended(packed, nack)
-            longer = longer.not_after(self._now) if self._now else longer
+            times = last.times
+            if 0 < self._now < (times if isinstance(times, int) else times[-1]):
+                longer = longer.not_after(self._now)
             value = longer.encode(self._buckets + last.key)
             if len(value) <= MAX_VALUE:
                 self._put(last, longer, value)
