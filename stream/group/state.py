@@ -37,6 +37,7 @@ from ...storage.trees.rax import Rax, RaxTransaction, family_rows
 from ..entries.header import StreamHeader, shown
 from ..entries.writer import StreamWriter
 from ..node.stream_id import StreamID, make_id
+from .bucket import CAPACITY
 from .pending_list import PendingList
 
 _MOST_CONSUMERS, _LAST = 1 << 32, b"\xff" * 4  # by their numbers
@@ -150,7 +151,7 @@ class GroupState:
 
     def pel(self, txn: RaxTransaction, now: int = 0) -> PendingList:
         """The group's pending entries; ``now`` where delivery times are written."""
-        return PendingList(txn, self.number, self.group, now=now)
+        return PendingList(txn, self.number, self.group, CAPACITY, now)
 
     def require_whole(self, txn: RaxTransaction, again: bool = False) -> None:
         """CorruptionError where rows of the pending list are missing. Checked once for as long as the group is warm.
