@@ -31,9 +31,9 @@ from ..storage.log.transaction import WriteTransaction
 from ..storage.wake.stop import StopFlag
 from .columns import scan
 from .entries import count as counting
-from .entries import deferred, range_read, trim, writer
 from .entries import delete as deleting
 from .entries import header as headers
+from .entries import range_read, trim, writer
 from .entries.header import NodeLimits, shown
 from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, parse_claim
 from .entries.retention import Retention, parsed_retention
@@ -41,7 +41,6 @@ from .entries.schema import StreamSchema, parsed_schema
 from .entries.session import PIECE_ASKED, Direct, Source, in_pieces
 from .follow import Follower
 from .group.delete_policy import KEEPREF, DeleteResult, checked_policy, delete_ex, drop_retries, evict
-from .group.expiry import expire_begun
 from .group.group import Group, checked_entries_read
 from .group.info import GroupInfo, describe_group
 from .group.state import all_groups, create_group, locate_group
@@ -169,10 +168,10 @@ class Stream(Generic[V]):
         if create and wanted is None and claim is None and expected is None and codec is None:
             name, limits, buffer, now = self._name, self._limits, self._source.buffer, now_ms()
             if buffer is None or buffer.ended:
-                return self._source.submit(partial(writer.append, name, limits, new, now, flat, expire_begun))
+                return self._source.submit(partial(writer.append, name, limits, new, now, flat))
             if new is AUTO:
                 buffered = buffer.append(name, limits, (new,), now, (flat,), sum(map(len, flat)), True, None,
-                                         self._source.lock_timeout, expire_begun)
+                                         self._source.lock_timeout)
                 self._codec_in_use = self._codec_in_use or RAW  # as the first entry is there, if not yet committed
                 return None if buffered is None else buffered[0]
         sids = self._append([flat], [new], create, wanted, refs, claim, expected, codec)
@@ -220,8 +219,7 @@ class Stream(Generic[V]):
             return self._source.submit(operation)
         size = sum([sum(map(len, flat)) for flat in flats])
         wished = [AUTO] * len(flats) if news is None else news
-        return buffer.append(name, limits, wished, now, flats, size, create, operation, self._source.lock_timeout,
-                             expire_begun) or []
+        return buffer.append(name, limits, wished, now, flats, size, create, operation, self._source.lock_timeout) or []
 
     def _prepared(self, entries: Iterable[Any]) -> tuple[Iterator[Any], str | None]:
         """Entries as flatten() takes them, and the codec that the stream is to have, if these are its first.
@@ -707,10 +705,7 @@ class Stream(Generic[V]):
 def _append(name: bytes, limits: NodeLimits, news: list[NewID] | None, now: int, flats: list[list[bytes]],
             create: bool, wanted: trim.Trim | None, refs: str, claim: Claim | None, expected: StreamID | None,
             codec: str | None, releases: bool, txn: WriteTransaction) -> list[StreamID]:
-    """Append entries, with all that append() and extend() can be asked for; then, if it ``releases``, what is due.
-
-    A buffered append does not: the IDs of those behind it have been given out.
-    """
+    """Append entries, with all that append() and extend() can be asked for."""
     stream = writer.locate(txn, name)
     if stream is not None and claim is not None:
         known = Memory(txn, stream, claim.producer, claim.by_redis).entry_of(claim.iid, now)
@@ -733,10 +728,7 @@ def _append(name: bytes, limits: NodeLimits, news: list[NewID] | None, now: int,
         Memory(txn, stream, claim.producer, claim.by_redis).remember(claim.iid, sids[0], now)
     if wanted is not None:
         _evict(txn, stream, wanted, refs)
-    if releases and now >= stream.header.due:
-        deferred.release(txn, stream, now)
-    if stream.begun > 0:
-        expire_begun(txn, stream, now)
+    writer.after_append(txn, stream, now, releases)
     return sids
 
 

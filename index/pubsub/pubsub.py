@@ -48,12 +48,11 @@ from ...storage.figures import Figures
 from ...storage.format.keys import sha256
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
-from ...stream.entries import deferred, writer
+from ...stream.entries import writer
 from ...stream.entries.header import NodeLimits
 from ...stream.entries.session import Direct, Source, ask
 from ...stream.entries.sweep import sweep
 from ...stream.group import subject_filter as group_filter
-from ...stream.group.expiry import expire_begun
 from ...stream.node.arguments import Fields, Name, Text, name_bytes, text_of
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, flatten
 from ...stream.node.stream_id import AUTO, StreamID, now_ms, time_at
@@ -222,10 +221,7 @@ class PubSub:
             ensure = durables.ensure_stream if name in durable else writer.ensure
             stream = ensure(txn, name, self._limits)
             ids[name] = stream.append(txn, AUTO, now, flat)
-            if now >= stream.header.due:
-                deferred.release(txn, stream, now)
-            if stream.begun > 0:
-                expire_begun(txn, stream, now)
+            writer.after_append(txn, stream, now)
 
         live = {owner: count for owner, count in targets.owners.items() if owner in alive}
         picked = [one for one in chosen if isinstance(one.detail, int)]

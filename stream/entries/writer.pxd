@@ -44,3 +44,5 @@ cdef class StreamWriter:
     cdef object _tail_block(self, NodeBuilder tail, object codec)
     cpdef object flush(self, WriteTransaction txn)
     cpdef bint is_current(self, WriteTransaction txn) except -1
+
+cpdef object after_append(WriteTransaction txn, StreamWriter stream, object now, bint releases=*)

@@ -356,20 +356,32 @@ class StreamWriter:
         return True
 
 
-Expire = Callable[[WriteTransaction, StreamWriter, int], None]  # expire_begun() of group/expiry.py
+_expiry: list[Callable[[WriteTransaction, StreamWriter, int], None]] = []
 
 
-def append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], expire: Expire,
-           txn: WriteTransaction) -> StreamID:
+def use(expire: Callable[[WriteTransaction, StreamWriter, int], None]) -> None:
+    """Register what frees nodes under a retention: it asks the groups, which are above this."""
+    _expiry[:] = [expire]
+
+
+def after_append(txn: WriteTransaction, stream: StreamWriter, now: int, releases: bool = True) -> None:
+    """What follows the appends of a call to a stream: if it ``releases``, what is due; then the oldest nodes may go.
+
+    A buffered append releases nothing: the IDs of those behind it have been given out.
+    """
+    if releases and now >= stream.header.due:
+        deferred.release(txn, stream, now)
+    if stream.begun > 0:
+        _expiry[0](txn, stream, now)
+
+
+def append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], txn: WriteTransaction) -> StreamID:
     """Append one entry to the stream of that name, which is created where there is none; then what is due."""
     writer: StreamWriter | None = txn.warm.get(name)
     if writer is None or writer.epoch != txn.epoch:
         writer = ensure(txn, name, limits)
     sid = writer.append(txn, new, now, flat)
-    if now >= writer.header.due:
-        deferred.release(txn, writer, now)
-    if writer.begun > 0:
-        expire(txn, writer, now)
+    after_append(txn, writer, now)
     return sid
 
 

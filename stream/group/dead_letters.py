@@ -42,7 +42,6 @@ from ..node.packed_ids import row_of
 from ..node.stream_id import AUTO, MAX64, IDLike, IDs, StreamID, given_ids, now_ms, parse_id
 from ..node.typed import V
 from . import deliver
-from .expiry import expire_begun
 from .state import locate_group
 
 if TYPE_CHECKING:
@@ -232,8 +231,7 @@ def bury(letters: DeadLetters[Any], consumer: bytes, entry: Entry, reason: str, 
         assert group is not None
         there, now = writer.ensure(txn, letters._name, NodeLimits()), now_ms()
         given = Given(letters._name, bytes(there.append(txn, AUTO, now, flat)), reason, entry.deliveries)
-        if there.begun > 0:
-            expire_begun(txn, there, now)
+        writer.after_append(txn, there, now)
         put_result(txn, group.number, name_of(letters._group, entry.id), given.packed(error[:_TRACEBACK]), _FOUND_FOR)
         deliver.ack(txn, group, row)
 

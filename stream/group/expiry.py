@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 
 from ...storage.log.transaction import WriteTransaction
-from ..entries import trim
+from ..entries import trim, writer
 from ..entries.range_read import read_now
 from ..entries.retention import Retention, seconds_of
 from ..entries.trim import Trim
@@ -32,11 +32,14 @@ _PAUSE = 16  # nodes at most for the stream's own, and three times that for its 
 
 
 def expire_begun(txn: WriteTransaction, stream: StreamWriter, now: int) -> None:
-    """Free what can go, after nodes have begun: to be called by what appends, where ``stream.begun`` is above 0."""
+    """Free what can go, after nodes have begun: called by after_append(), where ``stream.begun`` is above 0."""
     expire(txn, stream, now, MOST + stream.begun)
     header = stream.header
     groups = header.groups if (header.retention or Retention()).acked else 0
     stream.begun = -min(header.leaves // _LEAVES_A_PAUSE, _PAUSE) - min(groups // _GROUPS_A_PAUSE, 3 * _PAUSE)
+
+
+writer.use(expire_begun)
 
 
 def expire_named(name: bytes, now: int, exact: bool, txn: WriteTransaction) -> tuple[int, bool]:
