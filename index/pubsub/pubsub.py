@@ -3,7 +3,7 @@
     publish("orders.eu.new", {…})
       │  subject and fields are checked; in a read transaction: are there any targets?   no: 0
       └─ one operation of group commit
-           ├─ the targets again, since now the index cannot change
+           ├─ those targets; if the index has changed since, they are looked up again
            ├─ each bound stream, each durable subscription's stream     + one entry
            └─ the processes with live subscriptions                     one row in the ring (ring.py)
 
@@ -137,6 +137,7 @@ class Targets(NamedTuple):
     durables: list[bytes]  # the stream of each durable subscription
     owners: dict[int, int]  # live subscriptions by process
     queues: list[list[QueueMember]]
+    state: bytes | None = None  # of the index in which they were looked up: its record
 
     def __bool__(self) -> bool:
         return bool(self.bindings or self.durables or self.owners or self.queues)
@@ -190,9 +191,8 @@ class PubSub:
         publication = self.publication(subject, fields)
         self._source.require_writable("publish")
         with self._source.read() as txn:
-            if not self.targets(txn, publication.args[0]):
-                return Reached()
-        return self._source.submit(publication)
+            targets = self.targets(txn, publication.args[0])
+        return self._source.submit(partial(publication, targets=targets)) if targets else Reached()
 
     def publication(self, subject: Text, fields: Fields) -> partial[Reached]:
         """The operation that publishes a message, with subject and fields checked, and nothing done yet.
@@ -205,9 +205,11 @@ class PubSub:
             raise InvalidFields(f"the field name {SUBJECT_FIELD.decode()!r} is reserved for the subject; use another")
         return partial(self._send, literal, flat, now_ms())
 
-    def _send(self, subject: bytes, fields: list[bytes], now: int, txn: WriteTransaction) -> Reached:
+    def _send(self, subject: bytes, fields: list[bytes], now: int, txn: WriteTransaction,
+              targets: Targets | None = None) -> Reached:
         """Append a message to streams and put it into the ring, in a write transaction."""
-        targets = self.targets(txn, subject)
+        if targets is None or targets.state != txn.get(sublist.STATE_KEY):
+            targets = self.targets(txn, subject)
         owners = dict.fromkeys(targets.owners)
         owners.update((one.detail, None) for group in targets.queues for one in group if isinstance(one.detail, int))
         listening = self._leases.live_owners(txn, list(owners)) if owners else []
@@ -251,7 +253,7 @@ class PubSub:
             details.clear()
         keep = not isinstance(txn, WriteTransaction)
         get = details.get
-        targets = Targets([], [], {}, [])
+        targets = Targets([], [], {}, [], txn.get(sublist.STATE_KEY))
         owners = targets.owners
         for kind, numbers in found.by_kind.items():
             streams = targets.bindings if kind == BINDING else targets.durables

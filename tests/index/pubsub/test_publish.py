@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,27 @@ def test_without_interest_nothing_is_written(store: raxlog.Store) -> None:
     before = commits_of(store)
     assert store.publish("b", {"n": 1}) == 0
     assert commits_of(store) == before
+
+
+def test_a_publish_matches_its_subject_once(store: raxlog.Store) -> None:
+    store.bind("a", "s")
+    before = store.subjects.statistics().matches
+    assert store.publish("a", {"n": 1}) == 1
+    assert store.subjects.statistics().matches == before + 1
+
+
+def test_a_message_goes_where_the_index_leads_when_it_is_written(store: raxlog.Store) -> None:
+    store.bind("a", "first")
+    matches = store.subjects.statistics().matches
+    with ThreadPoolExecutor(1) as pool:
+        with store.transaction() as tx:
+            tx.unbind("a", "first")
+            tx.bind("*", "second")
+            publishing = pool.submit(store.publish, "a", {"n": 1})
+            while store.subjects.statistics().matches == matches:  # until it has found the first; then it waits
+                time.sleep(0.001)
+        assert [*publishing.result().ids] == ["second"]
+    assert len(store.stream("first")) == 0
 
 
 def test_members_of_a_queue_share_the_messages_over_all_their_patterns(store: raxlog.Store) -> None:
