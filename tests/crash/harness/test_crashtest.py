@@ -217,7 +217,7 @@ def test_every_kind_of_call_is_seen(tmp_path: Path) -> None:
     mode = only(report)
     assert report.passed
     assert mode.notes == []
-    assert {row["what"] for row in mode.timeline} == {"write", "size", "name", "flush", "ack"}
+    assert {moment.what for moment in mode.timeline} == {"write", "size", "name", "flush", "ack"}
 
 
 def test_a_partial_keeps_its_arguments(tmp_path: Path) -> None:
