@@ -29,6 +29,7 @@ KERNELS = (
     "raxlog.storage.trees.ordinals",
     "raxlog.storage.commit.commits",
     "raxlog.storage.log.record",
+    "raxlog.storage.log.ring",
     "raxlog.storage.log.transaction",
     "raxlog.storage.log.room",
     "raxlog.storage.log.log",

@@ -47,10 +47,10 @@ from ...index.pubsub import check as pubsub_check
 from ...index.subjects import check as subjects_check
 from ...storage import clocks
 from ...storage.engine import registry
-from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, NotAStore, RaxlogError, ReadOnlyStore, StoreError, UnsupportedFormat
 from ...storage.folder import directory, generation, log_file
-from ...storage.log.log import Log, unseal
+from ...storage.log.checkpoint import unseal
+from ...storage.log.log import Log
 from ...storage.log.transaction import View
 from ...storage.tree import lmdb_errors, meta_pages
 from ...storage.tree.lmdb_file import Meta, PageFile
@@ -268,14 +268,13 @@ class StoreWalk:
         return self.view
 
     def _entered(self, real: Any, shares: bool) -> Log | None:
-        options = OpenOptions(readonly=True)
         try:
-            return Log(self.generation, real, options, shares=shares)
+            return Log(self.generation, real, readonly=True, shares=shares)
         except (CorruptionError, NotAStore) as error:
             if self.is_first:
                 self.find.problem("log", str(error))
             try:
-                return Log(self.generation, real, options, shares=False, rescues=True)
+                return Log(self.generation, real, readonly=True, shares=False, rescues=True)
             except (CorruptionError, NotAStore):
                 return None  # nothing of it can be read
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from ...storage import clocks
-from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, NotAStore, StoreError, UnsupportedFormat
 from ...storage.folder import directory, log_file
 from ...storage.format import keys, records
-from ...storage.log.log import Log, unseal
+from ...storage.log.checkpoint import unseal
+from ...storage.log.log import Log
 from ...storage.tree import lmdb_errors, map_lock
 from ...storage.tree.lmdb_errors import translated
 from ...storage.tree.lmdb_file import PageFile
@@ -150,7 +150,7 @@ def _take_log(gathered: GatheredRecords, found: Path, report: SalvageReport) -> 
     if gathered.get(log_file.APPLIED) is None and not (found / log_file.LOG).exists():
         return
     try:
-        log = Log(found, gathered, OpenOptions(readonly=True), shares=False, rescues=True)
+        log = Log(found, gathered, readonly=True, shares=False, rescues=True)
     except (CorruptionError, NotAStore, OSError) as error:
         report.lost.append(Loss(f"what only the log held: {error}"))
         return

@@ -39,8 +39,21 @@ A batch is one transaction:
                     handler): it is the leader's
 
 No call is released before the batch is over, so that calls were applied twice cannot be seen; they
-are functions of the transaction, which is a fresh one each time. What an exception leaves, between
-any two steps, interrupts.py ends.
+are functions of the transaction, which is a fresh one each time.
+
+An exception can come between any two steps of a thread (Ctrl-C, a signal's handler that raises,
+PyThreadState_SetAsyncExc), and again while the first one is dealt with. So nothing depends on the
+struck thread's coming to any later step of its own:
+
+  - what it holds (the lead, LMDB's transaction) is held by `with` on C's own locks, or by a
+    generator in a `for`: the interpreter itself gives those back, with no step between
+  - the state of the lead is in attributes of Commits, and leave() ends it from these alone, in a fresh
+    thread, which no signal strikes. Starting that is the first step, in C, of the exception's handler. A
+    LockTimeout strikes nothing: its call leaves by itself, and what strikes that is such an exception
+  - where that thread is not to be had, or is struck itself, the others do the same: the struck thread's
+    own next call, or any call that waits, once the leader has not led for half a second (is_lost())
+
+Whether a commit counts that was struck is asked of the log's end (settle()), for every class of exception.
 """
 
 from __future__ import annotations
@@ -51,23 +64,22 @@ from _thread import get_ident, start_new_thread
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
 
 from .. import clocks
 from .. import crash_point as crash_points
 from ..errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
 from ..folder import generation
+from ..folder.store_files import StoreFiles
 from ..fork_hooks import HERE, USUAL
 from ..locks.shared_file import WAKE
+from ..log.log import Log
+from ..log.room import Map
 from ..log.transaction import WriteTransaction  # cimport
+from ..notices import noted
 from ..tree import lmdb_errors
 from ..wake.stop import wake as wake_sleeper
-from . import interrupts
-
-if TYPE_CHECKING:
-    from ..engine.environment import Environment
-    from ..engine.store_map import StoreMap
-    from ..folder.store_files import StoreFiles
 
 SOURCE_HASH = ""
 
@@ -76,6 +88,7 @@ E = TypeVar("E", bound=BaseException)
 
 _LONGEST_GATHERING = 0.001  # seconds, also where a commit takes longer
 _LOOK_AGAIN = 0.25  # seconds that a sleeping call waits for a hint
+_LEADERLESS = 0.5  # seconds without a sign of the leader before another takes its place
 _LATE = 0.004  # seconds from a wake-up until its thread runs: alone 0.00005, beside one that computes 0.005
 _CROWDED_BATCHES = 64
 _WARM_LIMIT = 1 << 14  # streams kept warm, of some 6 KB each; beyond it all are dropped, which costs a read each
@@ -110,6 +123,44 @@ class Call:
         self.brings: list[Call] | None = None  # calls without a thread, applied before this one and done before it
 
 
+class MappedFile(Map, Protocol):
+    """The store's map, as far as its commits know it."""
+
+    log: Log | None
+    failed_flush: lmdb_errors.Error | None
+
+    def go_over(self) -> None:
+        """Map the generation that has superseded this one."""
+
+    def reopen(self) -> None:
+        """Map the file again, once LMDB has declared it unusable."""
+
+    def last_transaction_id(self) -> int:
+        """The number of the newest commit."""
+
+
+class StoreOwner(Protocol):
+    """The environment, as far as its commits know it."""
+
+    path: Path
+    readonly: bool
+    commits: Commits
+
+    @property
+    def files(self) -> StoreFiles:
+        """The store's files."""
+
+    @property
+    def map(self) -> MappedFile:
+        """Its map."""
+
+    def live(self) -> object:
+        """Have it mapped."""
+
+    def require_usable(self) -> None:
+        """StoreError in a child of a fork that Python has not seen."""
+
+
 class Commits:
     """The commit state of one environment: the leader and the queue, what is warm, what the last commit was.
 
@@ -122,10 +173,10 @@ class Commits:
         "wanted", "warm", "warm_id", "writing",
     )
 
-    def __init__(self, env: Environment) -> None:
-        self.env: Environment = env
+    def __init__(self, env: StoreOwner) -> None:
+        self.env: StoreOwner = env
         self.files: StoreFiles = env.files
-        self.map: StoreMap = env.map
+        self.map: MappedFile = env.map
         self.leading: threading.Lock = threading.Lock()  # held by the thread that leads: close() waits
         self.writing: threading.Lock = threading.Lock()  # held while the write transaction is open: a fork waits
         self.mutex: threading.Lock = threading.Lock()  # of queue and leader
@@ -206,7 +257,7 @@ class Commits:
                                 self.abort(txn)
                         except BaseException as error:
                             self.abort(txn)
-                            interrupts.settle(self, error)
+                            settle(self, error)
                             if lmdb_errors.is_failure(error):
                                 raise call.error or self.reported(error) from error
                             raise
@@ -243,9 +294,9 @@ class Commits:
         if call.gone and call.then is None and self.leader is not call:
             return  # it has left
         try:
-            start_new_thread(interrupts.leave_as_thread, (self, call))
+            start_new_thread(_leave_as_thread, (self, call))
         except RuntimeError:
-            interrupts.leave(self, call)
+            leave(self, call)
 
     def apply(self, operation: Callable[[WriteTransaction], T]) -> T:
         """A transaction of what runs exclusively(); committed when this returns."""
@@ -253,7 +304,7 @@ class Commits:
         try:
             outside = self.apply_all([call])
         except BaseException:
-            interrupts.settle(self)
+            settle(self)
             raise
         error = call.error or outside
         if error is not None:
@@ -322,7 +373,7 @@ class Commits:
                     deadline = clocks.elapsed() + timeout
                     call.waiter = _waiter.lock
         except LockTimeout:
-            interrupts.leave(self, call)  # nothing has struck yet: what does now is followed by part()
+            leave(self, call)  # nothing has struck yet: what does now is followed by part()
             raise
         self.pass_on(call)
 
@@ -342,8 +393,8 @@ class Commits:
                 if now >= deadline and call in self.queue:
                     self.queue.remove(call)
                     break
-            if leader is not None and interrupts.is_lost(self, call, leader, now):
-                interrupts.leave(self, leader)
+            if leader is not None and is_lost(self, call, leader, now):
+                leave(self, leader)
                 continue
             left = min(deadline - now, _LOOK_AGAIN)
             call.waiter.acquire(timeout=left if left > 0 else _LOOK_AGAIN)  # applied by now: the word comes soon
@@ -494,7 +545,7 @@ class Commits:
                 if len(refused) == many:
                     return None
             except Exception as error:
-                return None if interrupts.settle(self, error) and _is_known(error) else error
+                return None if settle(self, error) and _is_known(error) else error
 
     def begin(self) -> Iterator[WriteTransaction]:
         """A write transaction, for a loop of one turn, in which the caller commits or aborts it.
@@ -627,3 +678,61 @@ def _with_brought(calls: list[Call]) -> list[Call]:
 
 def _is_known(error: Exception) -> bool:
     return isinstance(error, RaxlogError) or lmdb_errors.is_failure(error)
+
+
+def leave(commits: Commits, call: Call) -> None:
+    """End what an exception has left of a call: its lead, or its place in the queue. By any thread."""
+    if commits.env.commits is not commits:
+        return  # the parent's, in a forked child
+    with commits.mutex:
+        if call in commits.queue:
+            commits.queue.remove(call)
+        call.gone = True
+    if commits.leader is call:
+        if commits.transaction_thread == call.thread:
+            commits.transaction_thread = None
+        with commits.leading:
+            if commits.leader is call:
+                with commits.writing:
+                    settle(commits)
+                commits.hand_on(call, False)
+    commits.pass_on(call)
+
+
+_leave_as_thread: Final = noted(leave)
+
+
+def is_lost(commits: Commits, call: Call, leader: Call, now: float) -> bool:
+    """Whether the leader that a waiting call sees has been struck, and leads no more."""
+    silent, since = commits.silent
+    if commits.leading.locked():
+        commits.silent = (None, 0.0)
+    elif leader.thread == call.thread or (leader is silent and now - since > _LEADERLESS):
+        return True
+    elif leader is not silent:
+        commits.silent = (leader, now)
+    return False
+
+
+def settle(commits: Commits, error: BaseException | None = None) -> bool:
+    """After an exception, with the transaction ended: does the commit count? Then its calls are done.
+
+    Under the lead and the writer's lock. May be broken off, and run again by any thread.
+    """
+    store_map = commits.map
+    commits.forget_warm()
+    commits.open_write = None
+    if commits.committing is None:
+        return False
+    number, calls = commits.committing
+    if store_map.log is not None:
+        store_map.log.checkpoints.settle_large()
+    landed = store_map.last_transaction_id() >= number
+    if landed:
+        for call in calls:
+            call.done = True
+        commits.wake_readers(number)
+    if isinstance(error, lmdb_errors.Error):
+        store_map.note_failure(error)
+    commits.committing = None
+    return landed

@@ -44,8 +44,9 @@ from ..folder import directory, generation, log_file
 from ..format import records
 from ..locks import ofd_lock
 from ..locks.shared_file import SHARED
+from ..log.checkpoint import put_changes, unseal
 from ..log.feed import LEAST_FREE, Feed, Overwritten
-from ..log.log import Log, put_changes, unseal
+from ..log.log import Log
 from ..log.transaction import WriteTransaction
 from ..tree import lmdb_errors, map_lock, meta_pages
 from ..tree.lmdb_file import RESERVE
@@ -93,8 +94,8 @@ def _settle(env: Environment) -> list[int]:
     if directory.generation(env.path) != env.map.generation:
         generation.point_to(env.path, env.map.generation)
     log = log_of(env)
-    log.strike_out_orphan()  # the mark of a compaction killed as it wrote that: its copy goes now
-    log.flush()  # a later record over it must not go with the power, and leave the mark
+    log.ring.strike_out_orphan(log.pos, log.chain)  # the mark of a compaction killed as it wrote it: its copy goes
+    log.ring.flush()  # a later record over it must not go with the power, and leave the mark
     return generation.remove(env.path, env.map.generation)
 
 
@@ -184,7 +185,7 @@ class _Compacting:
                 self.feed.open(env.record.uuid)
             except LockTimeout:
                 return False
-        log_of(env).checkpoint(True)
+        log_of(env).checkpoints.make(True)
         data = self.old / directory.DATA
         self.before, self.size, self.last = data.stat().st_size, size_of_copy(env), env.last_transaction_id()
         if self.size < self.before:
@@ -203,7 +204,7 @@ class _Compacting:
         """A whole, compact copy in a new folder, all of it on disk."""
         env, place, size, log = self.env, self.place, self.size, log_of(self.env)
         data, tree = place / directory.DATA, log.tree
-        log_file.create(place, env.record.uuid, 8 * log.size)
+        log_file.create(place, env.record.uuid, 8 * log.ring.size)
         self.reached("copying", 0, size)
         with env.read() as view:
             txn = cast(Any, view).lmdb()
@@ -239,7 +240,7 @@ class _Compacting:
                 break
             most = took / 2
         if self.feed is not None and self.env.map.log is not None:  # None: it has been closed
-            self.env.map.log.checkpoint(True)  # so that there is little to do when the old file is left
+            log_of(self.env).checkpoints.make(True)  # so that there is little to do when the old file is left
         self.reached("flushed", self.size, self.size)
 
     def gain(self) -> bool:
@@ -318,8 +319,8 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
 
     try:
         env.commits.apply(operation)
-        log_of(env).checkpoint(True)  # where it is found without the log
-        log_of(env).flush()
+        log_of(env).checkpoints.make(True)  # where it is found without the log
+        log_of(env).ring.flush()
     finally:
         env.forget_last_commit()  # our own commit this time, and yet the mark has to be found
 

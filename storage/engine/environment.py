@@ -20,15 +20,26 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident
+from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from .. import clocks, fork_hooks
 from ..commit.commits import Commits
 from ..errors import StoreClosed, StoreError, TransactionError
 from ..folder import directory, generation
 from ..folder.store_files import StoreFiles
-from ..fork_hooks import FORK_PATIENCE, acquire_in_time, acquire_now, at_fork, look, release_all, unseen
+from ..fork_hooks import (
+    FORK_PATIENCE,
+    HERE,
+    USUAL,
+    acquire_in_time,
+    acquire_now,
+    at_fork,
+    look,
+    release_all,
+    unseen,
+)
 from ..format import records
 from ..format.keys import STORE_KEY
 from ..locks import ofd_lock
@@ -39,7 +50,7 @@ from ..notices import report
 from ..tree import lmdb_errors
 from ..tree.tree import Tree
 from .open_options import OpenOptions
-from .reader_gate import GatedRead, ReaderGate
+from .reader_gate import Read, ReaderGate
 from .store_map import StoreMap
 
 _YOUNG_MS = 60_000
@@ -211,7 +222,7 @@ class Environment:
     def _close_quietly(self) -> None:
         if self.map.log is not None and not self.readonly:
             with contextlib.suppress(lmdb_errors.Error):
-                self.map.log.flush()
+                self.map.log.ring.flush()
         self._close_files()
         self.commits.forget_warm()
 
@@ -247,8 +258,8 @@ class Environment:
 
     def _fork_locks(self) -> list[Any]:
         locks: list[Any] = [self.commits.writing, self.gate.bar, self.map.opening]
-        if self.map.log is not None:
-            locks.insert(2, self.map.log.checkpointing)
+        if self.map.log is not None and self.map.log.checkpoints is not None:
+            locks.insert(2, self.map.log.checkpoints.making)
         if self.commits.in_own_transaction():
             locks.remove(self.commits.writing)  # its own thread forks, and would wait for itself
         return locks
@@ -328,7 +339,7 @@ class Environment:
         with lmdb_errors.translated(self.path), self.commits.leading:
             try:
                 if not isinstance(log := self.live(), Tree):
-                    log.flush()
+                    log.ring.flush()
             except lmdb_errors.Error as error:
                 self.map.note_failure(error)
                 raise
@@ -341,6 +352,51 @@ class Environment:
     def last_transaction_id(self) -> int:
         """The number of the newest commit in the file; -1 where none is mapped, in a forked child or after close()."""
         return self.map.last_transaction_id()
+
+
+class GatedRead:
+    """One short read of a consistent state. Values come out as copies, never LMDB's memory."""
+
+    __slots__ = ("__weakref__", "_env", "_mark", "_txn", "thread")
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._mark: ref[Read] = ref(self)
+        self.thread: int = get_ident()
+
+    def __enter__(self) -> Any:
+        env, mark = self._env, self._mark
+        while True:
+            if HERE[0] != USUAL:
+                env.require_usable()
+            gate = env.gate
+            try:
+                gate.inside.add(mark)
+                if not gate.bar.locked():
+                    mapped = env.live()
+                    self._txn = txn = mapped.begin()
+                    if txn.id() == env.checked or env.is_in_force(txn):
+                        return txn
+                    txn.abort()
+                    gate.inside.discard(mark)
+                    env.leave_superseded(mapped)
+                    continue
+            except (lmdb_errors.Error, OSError, NotAtRest) as error:
+                gate.inside.discard(mark)
+                env.cure_read(error)
+            except BaseException:
+                gate.inside.discard(mark)
+                raise
+            else:
+                gate.inside.discard(mark)
+                gate.wait()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._txn.abort()
+        self._env.gate.inside.discard(self._mark)
+        if error is not None and lmdb_errors.is_failure(error):
+            raise lmdb_errors.translate_error(self._env.path, error) from error
 
 
 def _require_alone() -> None:

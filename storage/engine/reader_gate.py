@@ -20,20 +20,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 from weakref import ref
 
 from .. import clocks
-from ..fork_hooks import HERE, USUAL
-from ..log.rest import NotAtRest
-from ..tree import lmdb_errors
-
-if TYPE_CHECKING:
-    from .environment import Environment
 
 _NAP = 0.0002
 _LONGEST = 10.0
+
+
+class Read(Protocol):
+    """A read that passes."""
+
+    thread: int
 
 
 class ReaderGate:
@@ -46,7 +45,7 @@ class ReaderGate:
 
     def reset(self) -> None:
         """Be open, with no read inside: also in a forked child."""
-        self.inside: set[ref[GatedRead]] = set()
+        self.inside: set[ref[Read]] = set()
         self.bar: threading.Lock = threading.Lock()  # held while it is shut
         self.copying: threading.Lock = threading.Lock()  # taken inside
         self.fork_locks: list[threading.Lock] = []  # held over a fork, by the thread that forks
@@ -85,48 +84,3 @@ class ReaderGate:
                 if mark() is None:
                     inside.discard(mark)
         return True
-
-
-class GatedRead:
-    """One short read of a consistent state. Values come out as copies, never LMDB's memory."""
-
-    __slots__ = ("__weakref__", "_env", "_mark", "_txn", "thread")
-
-    def __init__(self, env: Environment) -> None:
-        self._env = env
-        self._mark = ref(self)
-        self.thread: int = threading.get_ident()
-
-    def __enter__(self) -> Any:
-        env, mark = self._env, self._mark
-        while True:
-            if HERE[0] != USUAL:
-                env.require_usable()
-            gate = env.gate
-            try:
-                gate.inside.add(mark)
-                if not gate.bar.locked():
-                    mapped = env.live()
-                    self._txn = txn = mapped.begin()
-                    if txn.id() == env.checked or env.is_in_force(txn):
-                        return txn
-                    txn.abort()
-                    gate.inside.discard(mark)
-                    env.leave_superseded(mapped)
-                    continue
-            except (lmdb_errors.Error, OSError, NotAtRest) as error:
-                gate.inside.discard(mark)
-                env.cure_read(error)
-            except BaseException:
-                gate.inside.discard(mark)
-                raise
-            else:
-                gate.inside.discard(mark)
-                gate.wait()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        self._txn.abort()
-        self._env.gate.inside.discard(self._mark)
-        if error is not None and lmdb_errors.is_failure(error):
-            raise lmdb_errors.translate_error(self._env.path, error) from error

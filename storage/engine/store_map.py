@@ -25,8 +25,9 @@ from .. import disk
 from ..errors import RaxlogError, ReadOnlyStore, StoreError
 from ..folder import directory, generation, log_file
 from ..folder.store_files import StoreFiles
-from ..log.log import END, Log
+from ..log.log import Log
 from ..log.rest import Rest
+from ..log.ring import END
 from ..tree import lmdb_errors, map_lock, meta_pages
 from ..tree.lmdb_file import RESERVE
 from ..tree.tree import Tree
@@ -134,9 +135,10 @@ class StoreMap:
                         raise
                     size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
             if not at_rest:
-                self.log = Log(folder, self.tree, options, shares=not lockless, store_map=self, rest=rest)
+                self.log = Log(folder, self.tree, readonly=options.readonly, durable=options.durability != "relaxed",
+                               shares=not lockless, store_map=self, ceiling=options.max_map_size, rest=rest)
                 names += [log_file.LOG, log_file.STATE]
-        self._files.follow(folder, names, None if self.log is None else self.log.owner)
+        self._files.follow(folder, names, None if self.log is None else self.log.ring.owner)
 
     def _successor(self) -> str | None:
         self._forget_last_commit()
@@ -226,7 +228,7 @@ class StoreMap:
     def last_transaction_id(self) -> int:
         """The number of the newest commit; -1 where none is mapped."""
         if self.log is not None:
-            return int(self.log.words[END])
+            return int(self.log.ring.words[END])
         return -1 if self.tree is None else self.tree.state().transaction
 
     # -- its size -----------------------------------------------------------------------

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
@@ -29,13 +28,12 @@ from ..folder import log_file
 from ..folder.log_file import HEADER
 from ..locks import ofd_lock
 from .record import HEAD, RECORD, decode, encode_change
+from .ring import APPLIED, END, FED, WORDS, Ring
 
 Changes = list[tuple[bytes, bytes | None]]
 
 SEGMENTS = "segments"
 AFTER_LARGE = 0x5DEECE66D  # into the checksum, by a transaction that has no record
-END, APPLIED, FED = 0, 1, 8  # words of log-state
-_WORDS = 4096
 LEAST_FREE = 16 << 20  # bytes that segments leave of the disk
 _LARGE = b"\x03"  # in a segment: the record of a transaction that the ring has none of
 
@@ -49,17 +47,17 @@ def clear(folder: Path) -> None:
     disk.remove_tree(folder / SEGMENTS)
 
 
-def keep(log: Any, start: int, chain: int, upto: int, whole: Changes | None) -> None:
+def keep(ring: Ring, start: int, chain: int, upto: int, whole: Changes | None) -> None:
     """In a checkpoint of (start, upto], before LMDB has it: write a segment.
 
     ``whole``: what it puts there of a transaction that has no record.
     """
-    place = log.path.parent / SEGMENTS
+    place = ring.path.parent / SEGMENTS
     try:
         if whole is None:
-            at, size = start % log.size, upto - start
-            first = log.ring[HEADER + at : HEADER + min(at + size, log.size)]
-            content = first + log.ring[HEADER : HEADER + size - len(first)]
+            at, size = start % ring.size, upto - start
+            first = ring.map[HEADER + at : HEADER + min(at + size, ring.size)]
+            content = first + ring.map[HEADER : HEADER + size - len(first)]
         else:
             parts = [_LARGE]
             for key, value in whole:
@@ -68,7 +66,7 @@ def keep(log: Any, start: int, chain: int, upto: int, whole: Changes | None) -> 
             covered = RECORD.pack(0, len(changes), start, 0, 0)[8:] + changes
             content = xxh3_64_intdigest(covered, chain).to_bytes(8, "little") + covered
         disk_now = os.statvfs(place)
-        if not ofd_lock.is_free(log.state, log_file.LEASE, 1) and (
+        if not ofd_lock.is_free(ring.locks, log_file.LEASE, 1) and (
                 disk_now.f_bavail * disk_now.f_frsize > len(content) + LEAST_FREE):
             with open(place / f"{start:020}", "wb", buffering=0) as file:
                 if file.write(content) == len(content):
@@ -76,8 +74,8 @@ def keep(log: Any, start: int, chain: int, upto: int, whole: Changes | None) -> 
     except (OSError, struct.error) as error:
         if isinstance(error, TimeoutError):
             raise  # a signal's handler did
-    log.words[FED] = 0
-    clear(log.path.parent)
+    ring.words[FED] = 0
+    clear(ring.path.parent)
 
 
 class Feed:
@@ -102,7 +100,7 @@ class Feed:
         with open(self.folder / log_file.LOG, "rb") as file:
             self.ring: mmap.mmap = mmap.mmap(file.fileno(), HEADER + self.size, access=mmap.ACCESS_READ)
         with disk.open_file(self.folder / log_file.STATE, os.O_RDWR) as shared:  # without the lease, as in Log
-            self.words: memoryview[int] = memoryview(mmap.mmap(shared.fileno(), 2 * _WORDS))[_WORDS:].cast("Q")
+            self.words: memoryview[int] = memoryview(mmap.mmap(shared.fileno(), 2 * WORDS))[WORDS:].cast("Q")
         self.words[FED] = 1
 
     def end(self) -> int:

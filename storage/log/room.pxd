@@ -1,10 +1,12 @@
 # The C types of room.py.
 
 cimport cython
+from .ring cimport Ring
 from .transaction cimport Overlay, run_of
 
 cdef class Room:
-    cdef public object log
+    cdef public Ring ring
+    cdef public object file_tree
     cdef public object map
     cdef public object ceiling
     cdef public long long seen
@@ -31,4 +33,4 @@ cdef class Room:
     cpdef bint fits(self, Overlay overlay) except -1
     cpdef object count_free(self)
     cpdef bint take(self, long long wanted) except -1
-    cpdef long long note_freed(self, object txn) except -1
+    cpdef long long count_freed(self, object txn) except -1

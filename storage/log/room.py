@@ -12,7 +12,7 @@ own word on whether it fits: StoreFull is the call's.
 from __future__ import annotations
 
 import resource
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from raxlog.storage import disk
 from raxlog.storage.errors import CorruptionError
@@ -20,30 +20,48 @@ from raxlog.storage.folder import directory
 from raxlog.storage.tree import lmdb_errors
 from raxlog.storage.tree.lmdb_file import RESERVE
 
+from .ring import (
+    AGED,
+    APPLIED,
+    GIVEN,
+    Ring,  # cimport
+)
 from .transaction import Overlay, run_of  # cimport
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from raxlog.storage.engine.store_map import StoreMap
+    from raxlog.storage.tree.tree import Tree
 
-    from .log import Log
     from .transaction import WriteTransaction
 
 SOURCE_HASH = ""
 
-APPLIED, AGED, GIVEN = 1, 4, 5
 AHEAD = 128  # pages taken from the disk at a time, at least
 
 
-class Room:
-    """One process' view of the room of one store."""
+class Map(Protocol):
+    """LMDB's map of the file, behind the gate."""
 
-    def __init__(self, log: Log, store_map: StoreMap, folder: Path) -> None:
-        self.log = log
+    def grow(self, lent: int = 0) -> bool:
+        """Map more; ``lent``: so many pages beyond what is used. False: there is no more."""
+
+    def adopt_size(self) -> None:
+        """Map what another process has made it grow to."""
+
+    def note_failure(self, error: lmdb_errors.Error) -> None:
+        """After an error in a flush: where the disk has failed, nothing more is written."""
+
+
+class Room:
+    """One process' view of the room of one store, in whose file at most ``ceiling`` bytes may be used."""
+
+    def __init__(self, ring: Ring, tree: Tree, store_map: Map, folder: Path, ceiling: int | None) -> None:
+        self.ring = ring
+        self.file_tree = tree
         self.map = store_map
         self.folder = folder
-        self.ceiling: int | None = store_map.options.max_map_size
+        self.ceiling: int | None = ceiling
         self.seen: int = -1  # LMDB's state that what follows is of
         self.page: int = 4096
         self.used: int = 0
@@ -60,9 +78,9 @@ class Room:
 
     def look(self) -> None:
         """Learn how large LMDB's tree and file are."""
-        self.seen = self.log.words[APPLIED]
-        self.aged = self.log.words[AGED]
-        tree = self.log.tree
+        self.seen = self.ring.words[APPLIED]
+        self.aged = self.ring.words[AGED]
+        tree = self.file_tree
         self.page, self.used = tree.page, tree.state().pages
         self.depth, *counts, _ = tree.pages()
         if max(counts) > self.used:
@@ -86,7 +104,7 @@ class Room:
 
     def fits(self, overlay: Overlay) -> bool:
         """Whether a checkpoint of it fits for certain, and leaves the reserve."""
-        words = self.log.words
+        words = self.ring.words
         if words[APPLIED] != self.seen or words[AGED] != self.aged:
             self.look()
         bound = 2 * self.bound(overlay) + RESERVE  # what is written beside a checkpoint is left for another one
@@ -101,13 +119,13 @@ class Room:
         """Count the pages in the file that LMDB can use at once: not its last commit's; none beside an old reader."""
         self.counted = self.seen
         self.reusable = 0
-        tree = self.log.tree
+        tree = self.file_tree
         last = tree.state().transaction
         for read in tree.readers():
             if read.transaction < last:
                 return
         if last == tree.state().transaction:
-            self.reusable = max(0, self.free - self.free // 100 - 16 - self.log.words[GIVEN])
+            self.reusable = max(0, self.free - self.free // 100 - 16 - self.ring.words[GIVEN])
 
     def take(self, wanted: int) -> bool:
         """Take room from the disk up to so many pages; some more where that is to be had."""
@@ -134,7 +152,7 @@ class Room:
     def grow(self, pages: int) -> bool:
         """Have LMDB map so many pages, with no transaction open in this process. False: no room."""
         while True:
-            self.mapped = self.log.tree.state().map_size // self.page
+            self.mapped = self.file_tree.state().map_size // self.page
             if pages <= self.mapped:
                 return True
             if not self.map.grow():
@@ -142,7 +160,7 @@ class Room:
 
     def require(self, txn: Any, lent: bool) -> None:
         """StoreFull where a transaction of LMDB's own makes the store larger than it may become; ``lent``: larger."""
-        tree = self.log.tree
+        tree = self.file_tree
         occupied = tree.pages(txn).occupied
         if occupied <= tree.pages().occupied:
             return
@@ -157,7 +175,7 @@ class Room:
                     raise  # a signal's handler did
                 raise lmdb_errors.translate_error(self.folder.parent, error) from error
 
-    def note_freed(self, txn: WriteTransaction) -> int:
+    def count_freed(self, txn: WriteTransaction) -> int:
         """The pages that a transaction's changes give back, of values that LMDB holds: counted once a key."""
         freed = 0
         for key, before in txn.touched.items():

@@ -112,7 +112,5 @@ cdef class WriteTransaction(View):
     cpdef bint delete(self, bytes key) except -1
     cpdef bint is_untouched(self, long long before, object error) except -1
     cpdef object flush(self)
-    @cython.locals(freed="long long")
     cpdef object commit(self)
-    cpdef bint fits_alone(self) except -1
     cpdef object abort(self)

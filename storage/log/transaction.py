@@ -29,20 +29,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from io import FileIO
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from raxlog.storage.errors import CorruptionError, RaxlogError
 from raxlog.storage.tree import lmdb_errors
 from raxlog.storage.trees.rax import disorder
 
-if TYPE_CHECKING:
-    from raxlog.storage.engine.environment import Environment
-
-    from .log import Log
-
 SOURCE_HASH = ""
 
-END = 0
 MOST_KEY = 511  # LMDB's
 NEXT = b"\0"  # key + NEXT is the first byte string behind key
 BEHIND = b"\xff" * 512  # behind all keys: LMDB's have up to 511 bytes
@@ -487,7 +481,8 @@ class View:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.abort()
+        if self.log is not None:
+            self.abort()
 
     def id(self) -> int:
         """The LSN up to which it sees."""
@@ -547,7 +542,8 @@ class View:
             self.rest.close()
 
     def __del__(self) -> None:
-        self.abort()
+        if self.log is not None:
+            self.abort()
 
 
 class Flushable(Protocol):
@@ -555,6 +551,22 @@ class Flushable(Protocol):
 
     def flush(self, txn: WriteTransaction) -> None:
         """Put everything changed into the transaction, and leave ``txn.dirty``."""
+
+
+class WrittenLog(Protocol):
+    """The log, as far as its write transaction knows it."""
+
+    pos: int
+    transaction: WriteTransaction | None
+
+    def snapshot(self) -> Any:
+        """A read of LMDB's."""
+
+    def commit(self, txn: WriteTransaction) -> None:
+        """Have a transaction's changes count."""
+
+    def undo(self, txn: WriteTransaction) -> None:
+        """End a transaction whose changes do not count, unless they do."""
 
 
 class WriteTransaction(View):
@@ -568,9 +580,9 @@ class WriteTransaction(View):
 
     __slots__ = ("changes", "dirty", "env", "epoch", "touched", "warm", "written")
 
-    def __init__(self, log: Log, overlay: Overlay) -> None:
+    def __init__(self, log: WrittenLog, overlay: Overlay) -> None:
         View.__init__(self, log, None, overlay, True)
-        self.env: Environment = None  # type: ignore[assignment]  # until keep()
+        self.env: Any = None  # the engine's environment, from keep() on
         self.warm: dict[Any, Any] = {}
         self.epoch: int = 0
         self.dirty: dict[Any, Flushable] = {}
@@ -578,7 +590,7 @@ class WriteTransaction(View):
         self.touched: dict[bytes, Version | None] = {}
         self.written: int = -1  # where its record lies in the ring
 
-    def keep(self, env: Environment, warm: dict[Any, Any], epoch: int) -> None:
+    def keep(self, env: object, warm: dict[Any, Any], epoch: int) -> None:
         """Give it what is kept from one to the next."""
         self.env = env
         self.warm = warm
@@ -621,34 +633,13 @@ class WriteTransaction(View):
 
     def commit(self) -> None:
         """Append its record: it counts when this returns. As safe as the durability says. StoreFull, LogError."""
-        log = self.log
         if self.touched:
-            room = log.room
-            freed = room.note_freed(self)
-            self.release()  # the map may grow
-            if freed:
-                self.overlay.freed.append((self.upto, freed))
-            if room.fits(self.overlay) or self.fits_alone():
-                log.append(self.touched, self, freed)
-            else:
-                room.direct += 1
-                log.append_directly(self)
+            self.log.commit(self)
         self.abort()
-
-    def fits_alone(self) -> bool:
-        """Whether it fits once all before it is in LMDB."""
-        self.log.checkpoint(True)
-        return bool(self.log.room.fits(self.overlay.pruned(self.upto - 1)))
 
     def abort(self) -> None:
         """End it. What has not been committed is undone. Harmless after a commit."""
         log = self.log
         if log is not None and log.transaction is self:
-            if log.reached[0] < self.upto:  # its record does not count, or has not been taken in
-                with log.mutex:  # no thread takes it in in between
-                    if log.reached[0] < self.upto:
-                        self.overlay.undo(self.touched, self.upto)
-                        if self.written >= 0 and log.words[END] == self.upto - 1:
-                            log.strike_out(self.written)
-            log.transaction = None
+            log.undo(self)
         View.abort(self)

@@ -41,7 +41,7 @@ store = raxlog.open({str(path)!r})
 s = store.stream("s")
 for n in range(10):
     s.append({{"n": n, "x": "y" * 100}}, id=f"{{n + 1}}-0")
-store._env.map.log.checkpoint(True)
+store._env.map.log.checkpoints.make(True)
 group = s.create_group("g", "0")
 for n in range(10, {COMMITS}):
     s.append({{"n": n, "x": "y" * 100}}, id=f"{{n + 1}}-0")

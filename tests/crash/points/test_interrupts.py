@@ -17,7 +17,7 @@ import crash_parts
 import interrupt_victims as victims
 import pytest
 from raxlog.crashtest import Interrupts, Report, explore
-from raxlog.storage.commit import interrupts
+from raxlog.storage.commit import commits as commits_module
 from raxlog.storage.commit.commits import Commits
 
 pytestmark = pytest.mark.storm
@@ -119,13 +119,13 @@ def trust_changes() -> None:
 
 def forget_the_commit() -> None:
     """After an exception the disk is not asked: what it interrupted is applied again, call by call."""
-    settle = interrupts.settle
+    settle = commits_module.settle
 
     def forget(commits: Commits, error: BaseException | None = None) -> bool:
         commits.committing = None
         return settle(commits, error)
 
-    interrupts.settle = forget
+    commits_module.settle = forget
 
 
 @pytest.mark.parametrize(("workload", "spoil", "inside"), [

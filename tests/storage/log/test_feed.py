@@ -16,8 +16,8 @@ import raxlog
 import second_reader
 from children import Child
 from raxlog.storage.folder import log_file
+from raxlog.storage.log.checkpoint import unseal
 from raxlog.storage.log.feed import SEGMENTS, Feed, Overwritten
-from raxlog.storage.log.log import unseal
 
 RING = 1 << 16
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
@@ -36,9 +36,9 @@ class Follower:
 
     def __init__(self, store: raxlog.Store) -> None:
         self.log: Any = store._env.map.log
-        self.feed = Feed(self.log.path.parent)
+        self.feed = Feed(self.log.ring.path.parent)
         self.feed.open(store._env.record.uuid)
-        self.log.checkpoint(True)
+        self.log.checkpoints.make(True)
         with self.log.tree.begin() as txn:
             self.rows = dict(txn.cursor())
         self.at, self.chain, *_ = unseal(self.rows.pop(log_file.APPLIED))
@@ -102,7 +102,7 @@ def test_a_follower_has_what_the_store_has_however_slow_it_is(path: Path) -> Non
         del rows[log_file.APPLIED]
         assert follower.rows == rows
         follower.feed.close()
-        follower.log.checkpoint(True)  # one under way as the feed was closed may have put a segment back
+        follower.log.checkpoints.make(True)  # one under way as the feed was closed may have put a segment back
         assert not place.exists()
 
 
@@ -117,7 +117,7 @@ def test_the_second_reader_reads_the_segments_as_their_page_has_them(path: Path)
         work(store, random.Random(SEED + 1), 600)
         store.stream("a").extend([{"x": random.Random(SEED).randbytes(1000)}] * 80)  # one has no place in the ring
         store.stream("a").append({"n": 1})
-        log.checkpoint(True)
+        log.checkpoints.make(True)
         with log.tree.begin() as txn:
             last = dict(txn.cursor())
         segments = store._env.map.generation / SEGMENTS
@@ -145,7 +145,7 @@ def test_a_follower_that_was_killed_or_stopped_keeps_no_writer_and_leaves_no_seg
             Follower(store)
         child.kill()
         work(store, random.Random(2), 100)
-        store._env.map.log.checkpoint(True)  # type: ignore[union-attr]
+        store._env.map.log.checkpoints.make(True)  # type: ignore[union-attr]
         assert not place.exists()
 
 

@@ -82,17 +82,17 @@ def test_no_checkpoint_fails_for_room_and_nothing_acknowledged_is_lost(
 
                 for _ in range(rng.randrange(1, 120)):
                     commit()
-                while log.words[0] == log.words[1]:  # the last one was too large, and has gone to LMDB at once
+                while log.ring.words[0] == log.ring.words[1]:  # the last one was too large, and went to LMDB
                     commit()
-                before = log.words[0] - log.words[1]
+                before = log.ring.words[0] - log.ring.words[1]
                 room = {name: getattr(log.room, name) for name in ("direct", "have", "used", "mapped", "reusable")}
                 fill(store, filler)
-                log.checkpoint(True)
-                assert log.words[0] == log.words[1]
+                log.checkpoints.make(True)
+                assert log.ring.words[0] == log.ring.words[1]
                 with contextlib.suppress(raxlog.StoreFull):
                     while True:
                         commit()
-                log.checkpoint(True)
+                log.checkpoints.make(True)
                 name = max(acked, key=lambda name: len(acked[name]))
                 store.stream(name).trim(maxlen=3)
                 acked[name] = acked[name][-3:]

@@ -22,7 +22,7 @@ import raxlog
 from raxlog.storage.folder import log_file
 from raxlog.storage.format import records
 from raxlog.storage.locks import ofd_lock
-from raxlog.storage.log import log, record
+from raxlog.storage.log import checkpoint, log, record, recovery, ring
 from xxhash import xxh3_64_intdigest
 
 RING = 1 << 16
@@ -124,19 +124,19 @@ def test_a_damaged_log_is_refused(killed: Path, spoil: Callable[[Path], None], s
 
 OVER_THE_END = """
 log = store._env.map.log
-def left(): return log.size - log.pos % log.size
+def left(): return log.ring.size - log.pos % log.ring.size
 while not 8_000 < left() < 9_000:
     store.stream("s").append({"n": -1, "x": "y" * 100})
-log.checkpoint(True)
-log.checkpointing.acquire()  # no more of them
+log.checkpoints.make(True)
+log.checkpoints.making.acquire()  # no more of them
 store.delete_stream("s")
-lap = log.pos // log.size
+lap = log.pos // log.ring.size
 places = []
 for n in range(60):
     store.stream("s").append({"n": n, "x": "y" * 100}, id=f"{n + 1}-0")
     places.append(log.pos)
-last = max(at for at in places if at // log.size == lap)
-assert places[-1] // log.size > lap and last != places[0]
+last = max(at for at in places if at // log.ring.size == lap)
+assert places[-1] // log.ring.size > lap and last != places[0]
 print(places[places.index(last) - 1], flush=True)
 kill()
 """  # commits on both sides of the ring's end, and where the last one before that begins
@@ -166,7 +166,7 @@ start = log.pos
 store.stream("s").append({"n": 1, "x": os.urandom(100_000)})
 for n in range(2, 30):
     store.stream("s").append({"n": n})
-assert not log.checkpoints and log.pos < log.size
+assert not log.checkpoints.made and log.pos < log.ring.size
 print(start, flush=True)
 kill()"""))
     (path / "000001" / log_file.STATE).write_bytes(bytes(8192))
@@ -265,8 +265,8 @@ def test_an_end_that_lies_before_acknowledged_records_hides_none_of_them(path: P
             places.append(inside.pos)
         if durability == "relaxed":
             with inside.mutex:  # the thread flushes no more
-                change(shared, 4096 + 8 * log.FLUSHED, places[-4].to_bytes(8, "little"))
-                inside.flushed = time.monotonic() + 1e6
+                change(shared, 4096 + 8 * ring.FLUSHED, places[-4].to_bytes(8, "little"))
+                inside.checkpoints.flushed = time.monotonic() + 1e6
         change(shared, 4096, places[-4].to_bytes(8, "little"))
         program = f"import raxlog\nstore = raxlog.open({str(path)!r}, durability={durability!r})\n"
         program += "store.stream('s').append({'n': 10})\n"
@@ -406,7 +406,7 @@ def test_a_stopped_process_in_a_checkpoint_is_named_after_lock_timeout(path: Pat
         program = f"""
 import raxlog, sys, time
 store = raxlog.open({str(path)!r})
-with store._env.map.log.held(True):
+with store._env.map.log.checkpoints.held(True):
     print(flush=True)
     time.sleep(60)
 """
@@ -444,11 +444,11 @@ def begin_program(program: str, path: Path) -> subprocess.Popen[bytes]:
 
 STOPS_AS_IT_ENTERS = """
 import raxlog, sys, time
-from raxlog.storage.log.log import Log
-def find_damage(self, is_short):
+from raxlog.storage.log import log
+def find_damage(*_):
     print("here", flush=True)
     time.sleep(60)
-Log.find_damage = find_damage
+log.find_damage = find_damage
 raxlog.open(sys.argv[1])
 """
 FINDS_THE_WAY_SHUT = """
@@ -567,7 +567,7 @@ def test_a_relaxed_writer_waits_for_a_checkpoint_before_its_changes_fill_the_mem
         ids = store.stream("s").extend([{"n": n, "x": "y" * 100} for n in range(30_000)])
         inside = store._env.map.log
         assert inside is not None
-        inside.checkpoint(True)
+        inside.checkpoints.make(True)
         before, most = inside.waits, 0
 
         def delete() -> None:
@@ -577,15 +577,15 @@ def test_a_relaxed_writer_waits_for_a_checkpoint_before_its_changes_fill_the_mem
                 most = max(most, inside.overlay.memory())
 
         deleting = threading.Thread(target=delete)
-        with inside.checkpointing:  # none comes, neither the thread's
+        with inside.checkpoints.making:  # none comes, neither the thread's
             deleting.start()
             deadline = time.monotonic() + 30
             while inside.waits == before:
                 assert deleting.is_alive(), "all was deleted without a wait"
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
-            behind = inside.pos - inside.words[log.APPLIED]
-            assert behind < inside.size // 2, f"the ring was full before the memory: {behind} of {inside.size}"
+            behind = inside.pos - inside.ring.words[ring.APPLIED]
+            assert behind < inside.ring.size // 2, f"the ring was full before the memory: {behind}"
         deleting.join()
         assert most < 5 * cap
         assert len(store.stream("s")) == 28_500
@@ -765,7 +765,7 @@ for n in range(20000):
     store.state["n"] = (b"%05d" % n) * 200
     print(store._env.map.log.pos, flush=True)
     if n % 10 == 0:
-        store._env.map.log.checkpoint(True)  # else what lies behind the end may be what LMDB has not yet
+        store._env.map.log.checkpoints.make(True)  # else what lies behind the end may be what LMDB has not yet
     if store._env.map.log.pos > {2 * RING} + 20_000 and n % 10 == 5:
         kill()""").split()
     end, size = int(ends[-1]), int(ends[-1]) - int(ends[-2])
@@ -787,19 +787,19 @@ for upto in ({RING} + 15_000, {RING} + 20_000):
     while store._env.map.log.pos < upto:
         store.stream("s").append({{"n": 1, "x": "y" * 100}})
     if upto == {RING} + 15_000:
-        store._env.map.log.checkpoint(True)  # so that the log holds nothing of the lap before any more
+        store._env.map.log.checkpoints.make(True)  # so that the log holds nothing of the lap before any more
 print(store._env.map.log.pos, flush=True)
 kill()"""))
     (path / "000001" / log_file.STATE).write_bytes(bytes(8192))
-    ring = log_of(path).read_bytes()[log_file.HEADER:]
+    lap = log_of(path).read_bytes()[log_file.HEADER:]
     at = 0
     heads = []
-    while at + record.HEAD <= RING and (head := record.RECORD.unpack_from(ring, at))[2] in (at, RING + at) and head[1]:
+    while at + record.HEAD <= RING and (head := record.RECORD.unpack_from(lap, at))[2] in (at, RING + at) and head[1]:
         heads.append(at)
         at += record.HEAD + head[1]
         if at == end % RING:  # on with those of the lap before, which begin somewhere behind
-            at = next(place for place in range(at + 1, RING) if int.from_bytes(ring[place + 12 : place + 20], "little")
-                      == place and record.RECORD.unpack_from(ring, place)[1] < 1000)
+            at = next(place for place in range(at + 1, RING) if int.from_bytes(lap[place + 12 : place + 20], "little")
+                      == place and record.RECORD.unpack_from(lap, place)[1] < 1000)
     stale = [place for place in heads if place > end % RING][3]
     change(log_of(path), log_file.HEADER + stale + 14, b"\x01\0\0\0\0\0" + b"\x03\x30\0\0\x03\x30\0\0")
     with raxlog.open(path) as store:
@@ -827,11 +827,11 @@ def test_a_record_that_does_not_fit_behind_that_of_a_killed_call_is_the_next_one
         while not 800 < RING - log_there.pos % RING < 2000:
             stream.append({"n": n})
             n += 1
-        log_there.checkpoint(True)  # else the thread may not have made one, and the next lap has no room
-        with log_there.checkpointing:  # no other: those that come find the rest in the log
-            end = log_there.words[log.END]
+        log_there.checkpoints.make(True)  # else the thread may not have made one, and the next lap has no room
+        with log_there.checkpoints.making:  # no other: those that come find the rest in the log
+            end = log_there.ring.words[ring.END]
             run(path, DIES)
-            assert log_there.words[log.END] == end, "the killed call counts: the case is none"
+            assert log_there.ring.words[ring.END] == end, "the killed call counts: the case is none"
             stream.append({"n": n, "text": "x" * 3000})
             assert log_there.pos // RING == end // RING + 1, "the record was not the first of a lap: the case is none"
             stream.append({"n": n + 1})
@@ -953,9 +953,9 @@ def test_relaxed_commits_are_on_the_disk_a_tenth_of_a_second_later(
             acknowledged = time.monotonic()
             if is_rung:
                 time.sleep(0.05)
-                inside.bell.release()
+                inside.checkpoints.bell.release()
             deadline = acknowledged + 10
-            while not any(file == inside.file and at > acknowledged for file, at in flushed):
+            while not any(file == inside.ring.file and at > acknowledged for file, at in flushed):
                 assert time.monotonic() < deadline
                 time.sleep(0.005)
             late += flushed[-1][1] - acknowledged > 0.14
@@ -994,17 +994,17 @@ def test_a_writer_that_dies_in_a_large_transaction_leaves_all_of_it_or_nothing_b
         run(path, f"""
 import contextlib
 inside = store._env.map.log
-tree = inside.tree
+tree = inside.checkpoints.tree
 @contextlib.contextmanager
 def begun(txn):
     with txn:
         yield txn
-        if inside.words[3] and {when == 'before'}: kill()
-    if inside.words[3]: kill()
+        if inside.ring.words[3] and {when == 'before'}: kill()
+    if inside.ring.words[3]: kill()
 class Dying:
     def __getattr__(self, name): return getattr(tree, name)
     def write(self): return begun(tree.write())
-inside.tree = Dying()
+inside.checkpoints.tree = Dying()
 store.stream("s").extend([{{"n": n, "x": "y" * 3000}} for n in range(1, 21)])
 print("it has not died")
 """)
@@ -1028,11 +1028,11 @@ def test_a_store_with_hardly_any_room_works(tmp_path: Path, ceiling: int) -> Non
 BEHIND = """
 log, n = store._env.map.log, 150
 log.every = 1 << 40  # no more checkpoints
-while n < 1000 or not 2_000 < log.pos % log.size < 30_000:  # some laps
+while n < 1000 or not 2_000 < log.pos % log.ring.size < 30_000:  # some laps
     store.stream('s').append({'n': n, 'x': 'y' * 100})
     n += 1
-log.checkpoint(True)
-print(log.pos % log.size, n, flush=True)
+log.checkpoints.make(True)
+print(log.pos % log.ring.size, n, flush=True)
 for n in range(n, n + 50): store.stream('s').append({'n': n, 'x': 'y' * 100})
 kill()"""  # acknowledged commits behind a checkpoint, in the same lap; its place, and how many entries it holds
 
@@ -1098,10 +1098,10 @@ NOTHING_BEHIND: dict[str, Callable[[Path], object]] = {
         with_entries(path), run(path, f"store.stream('t').append({{'n': 1}})\n{LARGE}\nkill()")),
     "compacted": lambda path: (with_entries(path), run(path, "store.stream('s').trim(maxlen=9)\nstore.compact()")),
     "compacted after a checkpoint": lambda path: (with_entries(path), run(
-        path, "store.stream('s').trim(maxlen=9)\nstore._env.map.log.checkpoint(True)\nstore.compact()\nkill()")),
+        path, "store.stream('s').trim(maxlen=9)\nstore._env.map.log.checkpoints.make(True)\nstore.compact()\nkill()")),
     "a record at the ring's end": lambda path: run(path, """
 log = store._env.map.log
-def left(): return log.size - log.pos % log.size
+def left(): return log.ring.size - log.pos % log.ring.size
 while left() > 2_000: store.stream('s').append({'n': -1})
 before = left()
 store.stream('s').append({'x': 'y' * 100})
@@ -1139,7 +1139,7 @@ def test_the_record_that_ends_at_the_checkpoint_stays_in_the_ring(path: Path, du
             store.stream("s").append({"n": n, "x": rng.randbytes(rng.choice([10, 1000, 5000, RING // 3 - 3000]))})
             store.stream("s").trim(maxlen=3)
             with inside.tree.begin() as txn:
-                upto, chain, begun = log.unseal(txn.get(log_file.APPLIED))
-            assert inside.holds(upto, chain, begun), (n, upto, begun)
-            assert begun[0] < upto or upto == 0 or inside.words[log.END] == upto
+                upto, chain, begun = checkpoint.unseal(txn.get(log_file.APPLIED))
+            assert recovery.holds(inside.ring, upto, chain, begun), (n, upto, begun)
+            assert begun[0] < upto or upto == 0 or inside.ring.words[ring.END] == upto
         assert inside.pos > 20 * RING

@@ -23,7 +23,7 @@ from children import Child
 BEGIN = """
 import inspect, os, signal, subprocess, sys, threading
 import raxlog
-from raxlog.storage.log import log as logs, transaction as overlays
+from raxlog.storage.log import checkpoint, log as logs, transaction as overlays
 path = sys.argv[1]
 store = raxlog.open(path)
 log = store._env.map.log
@@ -45,11 +45,11 @@ def run(*parts):
 
 STRUCK_BEHIND_LMDB = """
 stream.append({"n": 0})
-target, struck, raised, done = line_of(logs.Log.put_all, "self.words[APPLIED] = upto"), [], set(), set()
+target, struck, raised, done = line_of(checkpoint.Checkpoints.put_all, "words[APPLIED] = upto"), [], set(), set()
 
 def trace(frame, event, _):
-    if frame.f_code is logs.Log.put_all.__code__:
-        if event == "line" and frame.f_lineno == target and frame.f_locals["view"] is not None and not struck:
+    if frame.f_code is checkpoint.Checkpoints.put_all.__code__:
+        if event == "line" and frame.f_lineno == target and frame.f_locals["txn"] is not None and not struck:
             struck.append(True)
             raise TimeoutError("a signal's handler")
         return trace
@@ -175,7 +175,7 @@ def append():
 
 while left <= 0:
     append()
-    log.checkpoint(True)  # what LMDB has now is forgotten by the next read
+    log.checkpoints.make(True)  # what LMDB has now is forgotten by the next read
     wanted += 1
     left, called = wanted, False
     sys.settrace(trace)
@@ -217,7 +217,7 @@ def test_a_writer_that_found_no_place_for_a_reader_hides_no_later_state_from_rea
         inside, stream = store._env.map.log, store.stream("s")
         for n in range(5):
             stream.append({"n": n})
-        inside.checkpoint(True)
+        inside.checkpoints.make(True)
         held: list[Any] = []
 
         def other(_: Callable[[Any], None]) -> None:
@@ -233,7 +233,7 @@ def test_a_writer_that_found_no_place_for_a_reader_hides_no_later_state_from_rea
                 break
         stream.append({"n": 6})
         held.clear()
-        inside.checkpoint(True)
+        inside.checkpoints.make(True)
         stream.append({"n": 7})
         assert [int(entry.fields["n"]) for entry in stream.range()] == list(range(8))
 
@@ -243,7 +243,7 @@ def test_a_last_checkpoint_that_lies_is_refused_by_reads(path: Path) -> None:
     inside = store._env.map.log
     for n in range(50):
         store.stream("s").append({"n": n})
-    inside.words[1] = inside.words[0]
+    inside.ring.words[1] = inside.ring.words[0]
 
     def use() -> None:
         store.stream("s").append({"n": 50})  # forgets what LMDB is said to hold
@@ -267,13 +267,13 @@ def test_a_read_that_adopts_a_larger_map_leaves_a_transaction_of_another_thread_
                 inside = theirs._env.map.log
                 for _ in range(19):
                     theirs.stream("grow").append({"x": os.urandom(200_000)})
-                inside.checkpoint(True)
-                with inside.checkpointing:  # it is slow to come: a slow disk
+                inside.checkpoints.make(True)
+                with inside.checkpoints.making:  # it is slow to come: a slow disk
                     for _ in range(3):
                         theirs.stream("grow").append({"x": os.urandom(170_000)})
                     say(None)
                     asked.wait(20)
-                inside.checkpoint(True)
+                inside.checkpoints.make(True)
                 say(None)
                 ended.wait(20)
 

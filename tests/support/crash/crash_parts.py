@@ -221,8 +221,8 @@ STRUCK = 40  # asynchronous exceptions in one run, beside the signals
 
 
 COMMITS = tuple(f"raxlog.storage.{one}" for one in (
-    "commit.commits", "commit.interrupts", "log.transaction", "engine.environment",
-    "log.log", "log.room",
+    "commit.commits", "log.transaction", "engine.environment",
+    "log.log", "log.room", "log.ring", "log.checkpoint",
     "engine.store_map", "folder.store_files"))
 OPENINGS = tuple(f"raxlog.{one}" for one in (
     "store", "index.pubsub.leases", "index.pubsub.pubsub", "stream.entries.write_buffer", "stream.entries.session",
@@ -232,6 +232,7 @@ OPENINGS = tuple(f"raxlog.{one}" for one in (
         "disk", "folder.generation", "folder.store_files", "tree.tree", "tree.map_lock", "tree.meta_pages",
         "locks.ofd_lock",
         "locks.presence", "locks.writer_lock", "engine.compaction", "engine.registry", "log.log",
+        "log.ring", "log.checkpoint",
 "wake.wake_file", "wake.watcher"))))
 
 

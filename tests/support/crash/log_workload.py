@@ -9,24 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import raxlog
-from raxlog.storage.log import log
+from raxlog.storage.log import checkpoint, log
 
 # A control runs in the process that performs the workload, as its environment says: on the plain sources.
 _PLANTED = os.environ.get("RAXLOG_TEST_LOG", "")
 if _PLANTED == "no flush":
     log.os.O_DSYNC = 0  # type: ignore[misc]
 elif _PLANTED == "a ring that is used too early":
-    log.Log.make_ring_room = lambda *_: None  # type: ignore[method-assign]
-    log.Log.checkpoint = lambda *_: None  # type: ignore[method-assign]
+    checkpoint.Checkpoints.make_ring_room = lambda *_: None  # type: ignore[method-assign]
+    checkpoint.Checkpoints.make = lambda *_: None  # type: ignore[method-assign]
 elif _PLANTED == "a joining without a flush":
-    _join, _fdatasync = log.Log.join, os.fdatasync
+    _enter, _fdatasync = log.Log.enter, os.fdatasync
 
-    def _join_unflushed(self: log.Log) -> None:
+    def _enter_unflushed(self: log.Log) -> None:
         os.fdatasync = lambda _: None  # type: ignore[assignment, misc]
-        _join(self)
+        _enter(self)
         os.fdatasync = _fdatasync
 
-    log.Log.join = _join_unflushed  # type: ignore[method-assign]
+    log.Log.enter = _enter_unflushed  # type: ignore[method-assign]
 
 
 def made(path: Path) -> Path:

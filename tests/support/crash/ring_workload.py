@@ -8,7 +8,7 @@ from typing import Any
 
 import raxlog
 from raxlog.storage.folder.log_file import LEAST
-from raxlog.storage.log.log import APPLIED, KEPT
+from raxlog.storage.log.ring import APPLIED, KEPT
 
 
 def append(folder: Path, ack: Any, *, durability: str = "commit", steps: int = 70, forgets: bool = False) -> None:
@@ -21,8 +21,8 @@ def append(folder: Path, ack: Any, *, durability: str = "commit", steps: int = 7
         log: Any = store._env.map.log
         log.every = 1 << 13
         if forgets:
-            words = log.words
-            log.checkpoint = lambda waits, view=None: [words.__setitem__(at, words[0]) for at in (APPLIED, KEPT)]
+            words = log.ring.words
+            log.checkpoints.make = lambda *_: [words.__setitem__(at, words[0]) for at in (APPLIED, KEPT)]
         for step in range(steps):
             many = 40 if step % 20 == 19 and not forgets else 1
             store.stream("s").extend([{"n": n + k, "x": draw.randbytes(draw.randrange(1, 3900))} for k in range(many)])

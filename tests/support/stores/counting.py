@@ -20,7 +20,7 @@ def checkpoint(store: raxlog.Store) -> None:
     """Have the data file hold all that was committed: a commit of LMDB's."""
     log = store._env.map.log
     assert log is not None
-    log.checkpoint(True)
+    log.checkpoints.make(True)
 
 
 def other_threads() -> list[str]:
