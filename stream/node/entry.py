@@ -98,7 +98,8 @@ class Entry:
         An object of the handle's type, or a new dict if the handle has none; decoded at each access.
         MalformedValue if it cannot be decoded, is not valid for the type, or was deleted while it was pending.
         """
-        return decoded(self, getattr(self, "_encoding", None) or "utf-8", getattr(self, "_model", None))
+        return decoded(self.ms, self.seq, self.names, self.values, int(self.subject is not None),
+                       getattr(self, "_encoding", None) or "utf-8", getattr(self, "_model", None))
 
     def typed(self, model: Model | None) -> Self:
         """Make ``value`` return objects of the model; returns the entry."""

@@ -16,15 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 
 from ...storage.errors import InvalidArgument, InvalidFields, MalformedValue
 from .model import Model
-
-if TYPE_CHECKING:
-    from .entry import Entry
 
 RAW = "raw"  # no codec: fields as they are given
 CODECS = (RAW, "str", "json", "msgpack")
@@ -112,17 +109,17 @@ def _dumped(item: object, codec: str, name: str) -> bytes:
     return raw
 
 
-def decoded(entry: Entry, encoding: str, model: Model | None) -> Any:
+def decoded(ms: int, seq: int, names: list[Any], values: list[Any], start: int, encoding: str,
+            model: Model | None) -> Any:
     """An entry's value, an object of the model if there is one. MalformedValue names the entry, and the field.
 
-    ``encoding``: by which names and values are text, if they are.
+    ``start``: the fields before it are not part of the value. ``encoding``: by which names and values are text, if
+    they are.
     """
-    names, values = entry.names, entry.values
     if not names:
-        raise MalformedValue(f"entry {entry.id} has no value: it was deleted after it had been delivered")
+        raise MalformedValue(f"entry {ms}-{seq} has no value: it was deleted after it had been delivered")
     if isinstance(names[0], str):
         names, values = ([text.encode(encoding, "surrogateescape") for text in row] for row in (names, values))
-    start = int(entry.subject is not None)
     noted: dict[bytes, str] | None = None
     loads: Callable[[bytes], Any] = bytes.decode
     at: bytes | None = None
@@ -140,7 +137,7 @@ def decoded(entry: Entry, encoding: str, model: Model | None) -> Any:
         return value if model is None else model.load(value, noted is not None)
     except _FAULTS as error:
         wrong = f"the value is not of type {model.name}" if model and at is None else f"field {at!r} cannot be decoded"
-        raise MalformedValue(f"entry {entry.id}: {wrong}: {error}. entry.fields has its bytes") from None
+        raise MalformedValue(f"entry {ms}-{seq}: {wrong}: {error}. entry.fields has its bytes") from None
 
 
 @lru_cache(1024)
