@@ -13,17 +13,13 @@ at once the second finds nothing. A look at the header says whether anything is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...storage.errors import CorruptionError
 from ...storage.format import keys, records
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..node.stream_id import AUTO, StreamID, make_id, pack_id
 from .header import NEVER, StreamHeader, shown
-
-if TYPE_CHECKING:
-    from .writer import StreamWriter
+from .writer import StreamWriter
 
 _AT_ONCE = 1000  # entries that a commit releases, or a transaction reads
 _BYTES = 1 << 20  # of them, or one entry more

@@ -33,7 +33,6 @@ from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax
 from ..node.builder import NodeBuilder  # cimport
 from ..node.stream_id import AUTO, MAX64, NewID, StreamID, make_id
-from . import deferred
 from . import header as headers
 from .header import NodeLimits, StreamHeader, shown
 
@@ -356,12 +355,12 @@ class StreamWriter:
         return True
 
 
-_expiry: list[Callable[[WriteTransaction, StreamWriter, int], None]] = []
+_follow: list[Callable[[WriteTransaction, StreamWriter, int, bool], None]] = []
 
 
-def use(expire: Callable[[WriteTransaction, StreamWriter, int], None]) -> None:
-    """Register what frees nodes under a retention: it asks the groups, which are above this."""
-    _expiry[:] = [expire]
+def use(follow: Callable[[WriteTransaction, StreamWriter, int, bool], None]) -> None:
+    """Register what after_append() calls where there is something to do: it asks the groups, which are above this."""
+    _follow[:] = [follow]
 
 
 def after_append(txn: WriteTransaction, stream: StreamWriter, now: int, releases: bool = True) -> None:
@@ -369,10 +368,8 @@ def after_append(txn: WriteTransaction, stream: StreamWriter, now: int, releases
 
     A buffered append releases nothing: the IDs of those behind it have been given out.
     """
-    if releases and now >= stream.header.due:
-        deferred.release(txn, stream, now)
-    if stream.begun > 0:
-        _expiry[0](txn, stream, now)
+    if (releases and now >= stream.header.due) or stream.begun > 0:
+        _follow[0](txn, stream, now, releases)
 
 
 def append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], txn: WriteTransaction) -> StreamID:

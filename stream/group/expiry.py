@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 
 from ...storage.log.transaction import WriteTransaction
-from ..entries import trim, writer
+from ..entries import deferred, trim, writer
 from ..entries.range_read import read_now
 from ..entries.retention import Retention, seconds_of
 from ..entries.trim import Trim
@@ -31,15 +31,19 @@ _LEAVES_A_PAUSE, _GROUPS_A_PAUSE = 16, 8  # for each of so many a look is put of
 _PAUSE = 16  # nodes at most for the stream's own, and three times that for its groups: below MOST
 
 
-def expire_begun(txn: WriteTransaction, stream: StreamWriter, now: int) -> None:
-    """Free what can go, after nodes have begun: called by after_append(), where ``stream.begun`` is above 0."""
+def follow(txn: WriteTransaction, stream: StreamWriter, now: int, releases: bool) -> None:
+    """What follows appends, see after_append(): release what is due; after nodes have begun, free what can go."""
+    if releases and now >= stream.header.due:
+        deferred.release(txn, stream, now)
+    if stream.begun <= 0:
+        return
     expire(txn, stream, now, MOST + stream.begun)
     header = stream.header
     groups = header.groups if (header.retention or Retention()).acked else 0
     stream.begun = -min(header.leaves // _LEAVES_A_PAUSE, _PAUSE) - min(groups // _GROUPS_A_PAUSE, 3 * _PAUSE)
 
 
-writer.use(expire_begun)
+writer.use(follow)
 
 
 def expire_named(name: bytes, now: int, exact: bool, txn: WriteTransaction) -> tuple[int, bool]:
