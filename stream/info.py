@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..storage.errors import CorruptionError, NoStream
 from ..storage.figures import Figures
@@ -22,15 +22,12 @@ from .entries.header import shown
 from .entries.idempotent import MAX_WINDOW, remembered
 from .entries.range_read import read_range
 from .entries.retention import Retention
-from .entries.session import Moment, Source
+from .entries.session import Handle, Moment, Source
 from .group import deliver
 from .group.state import UNKNOWN, UNOWNED, GroupState, SeenTimes, all_groups
 from .node.arguments import Text, text_of, whole
 from .node.entry import UNDECODABLE, Entry
 from .node.stream_id import StreamID, make_id, time_at
-
-if TYPE_CHECKING:
-    from .stream import Stream
 
 _CODECS = {records.RAW: "none", records.ZSTD: "zstd"}
 COUNT = 10  # entries, and pending entries of each list, as in Redis
@@ -275,26 +272,30 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
 # -- what drawings are made of --------------------------------------------------------------
 
 
-def header_of(stream: Stream) -> headers.StreamHeader | None:
+class _Stream(Handle, Protocol):
+    _name: bytes
+
+
+def header_of(stream: _Stream) -> headers.StreamHeader | None:
     """The stream's own record, for figures that must not cost a walk. None where there is no stream."""
     with stream._source.read() as txn:
         found = headers.find(txn, stream._name)
     return None if found is None else found[1]
 
 
-def count_rax(stream: Stream) -> int:
+def count_rax(stream: _Stream) -> int:
     """The nodes of that radix tree, inner ones included, counted by walking the keys of all nodes. NoStream."""
     with stream._source.read() as txn:
         return Rax(txn, _nodes_prefix(txn, stream)).numnodes
 
 
-def draw_rax(stream: Stream) -> str:
+def draw_rax(stream: _Stream) -> str:
     """The radix tree over the master IDs of the stream's nodes, as raxShow draws it. NoStream."""
     with stream._source.read() as txn:
         return Rax(txn, _nodes_prefix(txn, stream)).show()
 
 
-def stored_node(stream: Stream, id: StreamID) -> tuple[bytes, bytes] | None:
+def stored_node(stream: _Stream, id: StreamID) -> tuple[bytes, bytes] | None:
     """The node that holds an ID, or would: its key and its block as stored, unchecked. NoStream.
 
     None where every node begins behind the ID.
@@ -305,8 +306,8 @@ def stored_node(stream: Stream, id: StreamID) -> tuple[bytes, bytes] | None:
         return None if leaf is None else (prefix + leaf[0], bytes(leaf[1]))
 
 
-def _nodes_prefix(txn: RaxTransaction, stream: Stream) -> bytes:
+def _nodes_prefix(txn: RaxTransaction, stream: _Stream) -> bytes:
     found = headers.find(txn, stream._name)
     if found is None:
-        raise NoStream(f"there is no stream {shown(stream.name)} in {stream._source.env.path}")
+        raise NoStream(f"there is no stream {shown(stream._name)} in {stream._source.env.path}")
     return keys.family(found[0], keys.NODE)
