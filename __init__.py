@@ -52,9 +52,9 @@ if TYPE_CHECKING:
         StreamInfo,
     )
     from .stream.jobs.deferred import Deferred
-    from .stream.jobs.outcome import Backoff, Discard, Retry, Snooze, TimeLimit
+    from .stream.jobs.outcome import Backoff, Counts, Discard, Retry, Snooze, TimeLimit
     from .stream.jobs.results import Result
-    from .stream.jobs.worker import Counts, Worker
+    from .stream.jobs.worker import Worker
     from .stream.node.stream_id import StreamID
     from .stream.node.typed import Entry
     from .stream.state import State
@@ -117,8 +117,8 @@ _WHERE = {  # all others are errors
     "stream.stream": "Stream",
     "stream.follow": "Follower",
     "stream.group.dead_letters": "DeadLetter DeadLetters",
-    "stream.jobs.outcome": "Backoff Discard Retry Snooze TimeLimit",
-    "stream.jobs.worker": "Counts Worker",
+    "stream.jobs.outcome": "Backoff Counts Discard Retry Snooze TimeLimit",
+    "stream.jobs.worker": "Worker",
     "stream.state": "State",
     "pipeline": "Pipeline",
     "tools.resp.client": "redis_client",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...storage.errors import InvalidArgument
+from ...storage.figures import Figures
 from ..node.arguments import duration_ms
 
 RetryDelay = Callable[[int], float]  # seconds after so many deliveries
@@ -52,6 +53,17 @@ class Discard(Exception):
 
 class TimeLimit(BaseException):
     """Raised within a handler that has run for longer than the worker's ``timeout``. Handlers should not catch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts(Figures):
+    """How many entries of a worker have come to each end."""
+
+    done: int = 0
+    failed: int = 0  # each delivery, whether it is tried again or not
+    snoozed: int = 0
+    dead: int = 0
+    lost: int = 0  # to another worker
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,15 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from mmap import mmap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...storage import clocks
 from ...storage.errors import InvalidArgument, NoGroup
 from ...storage.notices import report
-from .outcome import Backoff
-from .worker import Counts
+from .outcome import Backoff, Counts
 
 if TYPE_CHECKING:
     from ...storage.wake.stop import Stop
-    from .worker import Worker
 
 OUTCOMES = tuple(Counts.__dataclass_fields__)
 _DELAY = Backoff(first=0.1, factor=2, cap=5, jitter=0)
@@ -34,10 +32,16 @@ _LOOK = 0.05  # seconds
 _SILENCE = 0.5  # seconds; a child gives a sign every 0.2
 
 
+class _Worker(Protocol):
+    @property
+    def counts(self) -> Counts: ...
+    def run(self, *, burst: bool, until: Callable[[], bool]) -> None: ...
+
+
 class Children:
     """The processes of a worker. ``make`` makes a child's worker; ``require`` raises NoGroup if the group is gone."""
 
-    def __init__(self, make: Callable[..., Worker], count: int, require: Callable[[], object]) -> None:
+    def __init__(self, make: Callable[..., _Worker], count: int, require: Callable[[], object]) -> None:
         self._refuse_held_clock()
         self._make = make
         self._require = require  # an exit status may be the handler's

@@ -26,30 +26,27 @@ import signal
 import threading
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime
 from inspect import iscoroutinefunction, signature
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, Protocol, TypedDict
 
 from ...storage import clocks, fork_hooks
 from ...storage.errors import InvalidArgument, LockTimeout, MalformedValue, NotOwner, RaxlogError, StoreFull
-from ...storage.figures import Figures
 from ...storage.notices import report
 from ...storage.threads import start
-from ...storage.wake.stop import Stop
+from ...storage.wake.stop import Stop, StopFlag
 from ..entries.header import shown
+from ..entries.session import Handle, bound
 from ..node.arguments import Name, Text, duration_ms, member_name, stored_bytes, whole
-from ..node.stream_id import IDLike, StreamID, now_ms
+from ..node.stream_id import IDLike, IDs, StreamID, now_ms
 from ..node.typed import Entry
-from .outcome import Backoff, Discard, Retry, Snooze, TimeLimit, asked_delay, parsed_retry
+from .outcome import Backoff, Counts, Discard, Retry, Snooze, TimeLimit, asked_delay, parsed_retry
 from .results import Result, packed, unpacked
 from .texts import described, text_of
 
 if TYPE_CHECKING:
-    from ...transaction import Transaction
-    from ..group.group import Group
-    from ..group.info import ConsumerInfo
     from .processes import Children
 
 FLUSH = 0.05  # seconds for which a lane runs what it has read at once
@@ -61,17 +58,6 @@ _SHORTEST = 0.1  # seconds of a lease
 _NEVER = float("inf")
 _LEFT = 60.0  # seconds for which a consumer has not been seen whose worker has died
 _GENERATED = re.compile(rb".+(-\d+-[0-9a-f]{6}|-p\d+-\d+)(/\d+)?", re.DOTALL)  # names made here and by processes.py
-
-
-@dataclass(frozen=True, slots=True)
-class Counts(Figures):
-    """How many entries of a worker have come to each end."""
-
-    done: int = 0
-    failed: int = 0  # each delivery, whether it is tried again or not
-    snoozed: int = 0
-    dead: int = 0
-    lost: int = 0  # to another worker
 
 
 class _Lane:
@@ -96,6 +82,36 @@ class _Lane:
         return [*self.done, *(entry.id for entry in (*running, *self.waiting))]
 
 
+class _Consumer(Protocol):
+    @property
+    def name(self) -> Text: ...
+    @property
+    def pending(self) -> int: ...
+    @property
+    def seen(self) -> datetime: ...
+
+
+class _Pending(Protocol):
+    @property
+    def id(self) -> StreamID: ...
+
+
+class _Group(Handle, Protocol):
+    """What a worker asks of its group, which is above this: see Group."""
+
+    def read(self, consumer: Name, count: int | None = None, *, timeout: float | None = 0, ack: Iterable[IDLike] = (),
+             ack_owned: bool = False, claim_idle: float | None = None,
+             stop: StopFlag | None = None) -> Sequence[Entry]: ...
+    def ack(self, *ids: IDs, consumer: Name | None = None) -> int: ...
+    def renew(self, consumer: Name, *ids: IDs) -> list[StreamID]: ...
+    def nack(self, *ids: IDs, mode: Literal["silent", "fail"] = "fail", delay: float = 0.0,
+             consumer: Name | None = None) -> int: ...
+    def keep_results(self, results: Mapping[IDLike, Result], ttl: float) -> None: ...
+    def pending_entries(self, *, consumer: Name | None = None) -> Sequence[_Pending]: ...
+    def consumers(self) -> Sequence[_Consumer]: ...
+    def delete_consumer(self, name: Name) -> int: ...
+
+
 class WorkerOptions(TypedDict, total=False):
     """The options of Group.worker() but ``transaction`` and ``processes``, as checkers of types see them."""
 
@@ -113,11 +129,12 @@ class WorkerOptions(TypedDict, total=False):
 class Worker:
     """Runs a function for each entry of a group. Made by group.worker(), which explains the settings."""
 
-    def __init__(self, group: Group, bury: Callable[..., None], handler: Callable[..., object],
+    def __init__(self, group: _Group, bury: Callable[..., None], handler: Callable[..., object],
                  shown: Callable[..., Sequence[object]], *,
                  name: Name | None, threads: int, lease: float, max_deliveries: int, retry: object,
-                 timeout: float | None, drain: float, begin: Callable[[], Transaction] | None, result_ttl: float | None,
-                 next_due: Callable[[], int | None], is_child: bool = False, children: Children | None = None) -> None:
+                 timeout: float | None, drain: float, begin: Callable[[], AbstractContextManager[Handle]] | None,
+                 result_ttl: float | None, next_due: Callable[[], int | None], is_child: bool = False,
+                 children: Children | None = None) -> None:
         if not callable(handler):
             raise InvalidArgument(f"handler={handler!r} must be a function of an entry")
         if is_async(handler):
@@ -256,7 +273,7 @@ class Worker:
             self._stop.clear()
         self._ended.clear()
 
-    def _consumers(self) -> list[ConsumerInfo]:
+    def _consumers(self) -> Sequence[_Consumer]:
         with suppress(RaxlogError):  # the lanes raise it
             return self._group.consumers()
         return []
@@ -320,7 +337,7 @@ class Worker:
             self._error = self._error or error
             self._stop.set()
 
-    def _read(self, lane: _Lane, count: int) -> list[Entry]:
+    def _read(self, lane: _Lane, count: int) -> Sequence[Entry]:
         """Acknowledge what is done, and wait for more."""
         while True:
             done = list(lane.done)
@@ -384,7 +401,7 @@ class Worker:
             else:
                 with self._begin() as tx:
                     value = self._handler(shown, tx)
-                    group = tx.group(self._group.stream, self._group.name)
+                    group = bound(self._group, tx._source)
                     if self._result_ttl is not None:
                         group.keep_results({entry.id: Result(value)}, self._result_ttl)
                     group.ack(entry.id, consumer=lane.name)
@@ -569,7 +586,7 @@ def _require_arguments(handler: Callable[..., object], many: int) -> None:
         return  # written in C
 
 
-def is_left_behind(consumer: ConsumerInfo, lease: float) -> bool:
+def is_left_behind(consumer: _Consumer, lease: float) -> bool:
     """Whether a consumer is that of a worker that died, with a name made here, and holds nothing."""
     known = _GENERATED.fullmatch(stored_bytes(consumer.name, "name")) is not None
     left = now_ms() / 1000 - consumer.seen.timestamp()

@@ -22,8 +22,8 @@ from ...storage import fork_hooks
 from ...storage.errors import InvalidArgument
 from ...storage.threads import start
 from ...stream.group.group import Group
-from ...stream.jobs.outcome import Snooze, TimeLimit
-from ...stream.jobs.worker import Counts, Worker, is_async
+from ...stream.jobs.outcome import Counts, Snooze, TimeLimit
+from ...stream.jobs.worker import Worker, is_async
 from ...stream.node.typed import Entry, V
 from .lane import Lane, outlast, run_each
 from .threads import Attribute, Handle, Threads
