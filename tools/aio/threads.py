@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from ...index.pubsub.pubsub import PubSub
     from ...stream.entries.session import Direct
     from ...stream.streams import Streams
-    from .waits import Readiness
-    from .worker import AsyncWorker
-
 
 H = TypeVar("H")  # a plain handle
 P = ParamSpec("P")
@@ -55,8 +52,8 @@ class Threads:
 
     def __init__(self, store: Store) -> None:
         self.use(store)
-        self.turns: dict[Readiness[Any], Bell] = {}  # of tasks that wait: one that nothing else refers to lives by it
-        self.workers: dict[AsyncWorker, Lane] = {}  # that run
+        self.turns: dict[object, Bell] = {}  # of tasks that wait: one that nothing else refers to lives by it
+        self.workers: dict[Handle[Worker], Lane] = {}  # that run
         self.refusal: str | None = None  # why nothing more is taken, once close() has been called
         self.lanes: dict[str, Lane] = {  # 256 or 32 results come together: a few milliseconds of the loop's time
             "writes": Lane(f"writes to {store.path}", self._write, 256),
@@ -90,7 +87,7 @@ class Threads:
     async def close(self, timeout: float) -> None:
         """Complete what is under way, within ``timeout`` seconds; close the store; end the threads."""
         for worker in self.workers:  # whose handlers may still call
-            worker.stop()
+            worker._plain.stop()
         await self._idle(self.workers.values(), timeout)
         self.refusal = f"the store {self.store.path} has been closed (aclose()). Open it again."
         for bell in self.turns.values():
