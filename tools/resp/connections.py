@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import redis
 import redis.asyncio
 
-if TYPE_CHECKING:
-    from .client import Door
+
+class SocketSource(Protocol):
+    """Where the connections of a client come from."""
+
+    def connect(self) -> socket.socket:
+        """The client's end of a new connection."""
+
+    def close(self) -> None:
+        """End all connections."""
 
 
 class Connection(redis.UnixDomainSocketConnection):
     """A connection, over a pair of sockets."""
 
-    def __init__(self, door: Door, **options: Any) -> None:
+    def __init__(self, door: SocketSource, **options: Any) -> None:
         super().__init__(**options)  # type: ignore[no-untyped-call]
         self._door = door
 
@@ -29,7 +36,7 @@ class Connection(redis.UnixDomainSocketConnection):
 class AsyncConnection(redis.asyncio.UnixDomainSocketConnection):
     """The same for a loop."""
 
-    def __init__(self, door: Door, **options: Any) -> None:
+    def __init__(self, door: SocketSource, **options: Any) -> None:
         super().__init__(**options)
         self._door = door
 
@@ -56,11 +63,11 @@ class AsyncPool(redis.asyncio.ConnectionPool):
         await asyncio.to_thread(self.connection_kwargs["door"].close)
 
 
-def client_on(door: Door, options: dict[str, Any]) -> redis.Redis:
+def client_on(door: SocketSource, options: dict[str, Any]) -> redis.Redis:
     """A client whose connections have these options."""
     return redis.Redis.from_pool(Pool(connection_class=Connection, door=door, **options))
 
 
-def async_client_on(door: Door, options: dict[str, Any]) -> redis.asyncio.Redis:
+def async_client_on(door: SocketSource, options: dict[str, Any]) -> redis.asyncio.Redis:
     """The same for a loop."""
     return redis.asyncio.Redis.from_pool(AsyncPool(connection_class=AsyncConnection, door=door, **options))
