@@ -220,15 +220,11 @@ def test_a_scan_of_spark_reads_what_only_the_log_holds_from_the_store_and_from_i
         made = store.snapshot(tmp_path / "shards", shards=3)
     assert {stream.name: stream.length for stream in made.streams} == {"s": COMMITS, "only in the log": 1}
     shutil.copytree(killed, tmp_path / "at rest")  # the data file and its log, as a volume of containers has them
-
-    class Columns:
-        projection = projection({"n": "bigint"})
-        schema = projection.schema
-
+    numbers = projection({"n": "bigint"})
     for place in (killed, tmp_path / "shards", tmp_path / "at rest"):
         options = parse({"path": str(place), "stream": "s", "minPartitions": "3"})
         parts = scan.planned(find(options.path), options, Window.of(options))
-        rows = [n for part in parts for batch in scan.batches(part, Columns, options)  # type: ignore[arg-type]
+        rows = [n for part in parts for batch in scan.batches(part, numbers, numbers.schema, options)
                 for n in batch.column(0).to_pylist()]
         assert sorted(rows) == list(range(COMMITS))
 

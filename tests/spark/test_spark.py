@@ -45,16 +45,10 @@ def planned(path: Path, **given: Any) -> tuple[list[Part], Options]:
     return scan.resolved(scan.planned(place, options, Window.of(options))), options
 
 
-class PlainColumns:
-    """id_ms, id_seq and the fields, as the source decodes them, without Spark."""
-
-    projection = projection(None)
-    schema = projection.schema
-
-
 def ids_of(part: Part, options: Options) -> list[tuple[int, int]]:
     """The IDs that a task would read."""
-    batches = scan.batches(part, PlainColumns, options)  # type: ignore[arg-type]
+    plain = projection(None)
+    batches = scan.batches(part, plain, plain.schema, options)
     return [
         sid for batch in batches
         for sid in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)

@@ -37,13 +37,9 @@ def planned(path: Path, **given: Any) -> tuple[list[Part], Options]:
 
 def rows_of(parts: list[Part], options: Options) -> list[int]:
     """What the tasks read, one after the other."""
-
-    class Columns:
-        projection = projection({"n": "bigint"})
-        schema = projection.schema
-
+    numbers = projection({"n": "bigint"})
     return [
-        n for part in parts for batch in scan.batches(part, Columns, options)  # type: ignore[arg-type]
+        n for part in parts for batch in scan.batches(part, numbers, numbers.schema, options)
         for n in batch.column(0).to_pylist()
     ]
 

@@ -46,7 +46,8 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's entries, as batches of the schema asked for."""
         scan.settle()
-        return scan.batches(partition.value, self._columns.in_zone(session_zone(self._options)), self._options)
+        columns = self._columns.in_zone(session_zone(self._options))
+        return scan.batches(partition.value, columns.projection, columns.schema, self._options)
 
 
 def session_zone(options: Options) -> str:

@@ -24,7 +24,7 @@ from .plan import Part, Piece, Window
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .schema import Columns
+    from ...stream.columns.projection import Projection
 
 CACHE_BYTES = 8 << 30
 
@@ -91,27 +91,29 @@ def _windows(names: list[bytes], window: Window, only: set[bytes] | None) -> dic
     return {name: window for name in names if only is None or name in only}
 
 
-def batches(part: Part, columns: Columns, options: Options) -> Generator[pa.RecordBatch, None, None]:
+def batches(part: Part, projection: Projection, schema: pa.Schema,
+            options: Options) -> Generator[pa.RecordBatch, None, None]:
     """The entries of a part. Its files stay open until the last batch has been taken."""
     import pyarrow as pa  # noqa: PLC0415
 
     for piece in part.pieces:
-        for batch in _shard_batches(piece, columns, options) if piece.shards else _batches(piece, columns, options):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=columns.schema)
+        read = _shard_batches if piece.shards else _batches
+        for batch in read(piece, projection, options):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
-def _batches(piece: Piece, columns: Columns, options: Options) -> Iterator[pa.RecordBatch]:
+def _batches(piece: Piece, projection: Projection, options: Options) -> Iterator[pa.RecordBatch]:
     with opened(piece.path) as source:
         live_snapshot.touch(source.env.path)
         piece = plan.resolved(source, piece)
         nodes = read_nodes(source, piece.stream, piece.start, piece.end)
-        yield from _decoded(nodes, piece, columns, options, options.mode == arrow.PERMISSIVE)
+        yield from _decoded(nodes, piece, projection, options, options.mode == arrow.PERMISSIVE)
 
 
-def _shard_batches(piece: Piece, columns: Columns, options: Options) -> Iterator[pa.RecordBatch]:
+def _shard_batches(piece: Piece, projection: Projection, options: Options) -> Iterator[pa.RecordBatch]:
     """The entries of a piece in its shards, which were verified whole: damage is never skipped."""
     skip, left = piece.skip, piece.entries
-    for batch in _decoded(_shard_nodes(piece, options), piece, columns, options, False):
+    for batch in _decoded(_shard_nodes(piece, options), piece, projection, options, False):
         if not piece.exact:
             yield batch
             continue
@@ -132,9 +134,9 @@ def _shard_nodes(piece: Piece, options: Options) -> Iterator[StoredNode]:
             yield from reader.nodes(piece.start, piece.end)
 
 
-def _decoded(nodes: Iterator[StoredNode], piece: Piece, columns: Columns, options: Options,
+def _decoded(nodes: Iterator[StoredNode], piece: Piece, projection: Projection, options: Options,
              skip_damaged: bool) -> Iterator[pa.RecordBatch]:
     return arrow.batches(
-        nodes, columns.projection, start=piece.start, end=piece.end, mode=options.mode, skip_damaged=skip_damaged,
+        nodes, projection, start=piece.start, end=piece.end, mode=options.mode, skip_damaged=skip_damaged,
         stream=piece.stream.decode("utf-8", "backslashreplace"), batch_size=options.batch_rows,
     )

@@ -107,7 +107,7 @@ def inferred(place: DataLocation, options: Options) -> dict[str, str]:
     made = projection({"fields": "map<binary,binary>"})
     values: dict[bytes, set[bytes]] = {}
     for part in parts[:: -(-len(parts) // _PLACES) or 1]:
-        with closing(scan.batches(part, Columns(made, made.schema), options)) as batches:
+        with closing(scan.batches(part, made, made.schema, options)) as batches:
             for batch in islice(batches, 1):
                 for name, value in chain.from_iterable(batch.column(0).to_pylist()):
                     values.setdefault(name, set()).add(value)

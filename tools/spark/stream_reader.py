@@ -280,7 +280,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         columns = self._columns.in_zone(session_zone(self._options))
         for piece in partition.value.pieces:
             rows = 0
-            for batch in scan.batches(plan.Part((piece,)), columns, self._options):
+            for batch in scan.batches(plan.Part((piece,)), columns.projection, columns.schema, self._options):
                 rows += batch.num_rows
                 yield batch
             if rows < piece.entries:
