@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 import raxlog
 from door import door, started
-from raxlog.tools.resp.server import Options, serve
+from raxlog.tools.resp.options import Options
+from raxlog.tools.resp.server import serve
 from resp_wire import RespWire
 
 MB = 1 << 20

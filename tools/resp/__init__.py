@@ -6,7 +6,7 @@
                   commands/    their handlers, on the calls of a store (transaction.py) and on
                   keyspace.py  keys: streams, strings and lists (lists.py), and when they go
             ──> engine.py      runs them: writes of all clients share commits, reads beside them; blocked clients
-                server.py      listens, limits, ends
+                server.py      listens, limits, ends, as options.py says
                 events.py      keyspace notifications
     redis-py ─> client.py      a client in the same process, over connections.py
 

@@ -22,7 +22,8 @@ from ...storage.notices import noted
 from ...storage.threads import start
 from ...storage.tree.lmdb_errors import translated
 from ...store import Store, parts
-from .server import Options, Server
+from .options import Options
+from .server import Server
 
 if TYPE_CHECKING:
     import redis

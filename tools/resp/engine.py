@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import count, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ...storage import clocks, errors
 from ...storage.engine.open_options import BYTES
@@ -35,10 +35,7 @@ from ..aio.waits import Look, Readiness, readiness
 from .events import Events
 from .keyspace import DUE, NEVER, Keys, due_at
 from .replies import NIL, CommandError, Encoded, Nil, Pieces, bare, encoded, in_pieces
-from .table import ALONE, LOOKS, Command, Run
-
-if TYPE_CHECKING:
-    from .session import Session
+from .table import ALONE, LOOKS, Client, Command, Run
 
 T = TypeVar("T")
 
@@ -62,7 +59,7 @@ class Block(NamedTuple):
 
 
 class Waiter:
-    def __init__(self, number: int, session: Session, command: Command, future: asyncio.Future[object]) -> None:
+    def __init__(self, number: int, session: Client, command: Command, future: asyncio.Future[object]) -> None:
         self.number = number  # in order of arrival
         self.session = session
         self.command = command
@@ -129,13 +126,13 @@ class Engine:
 
     # -- for sessions -------------------------------------------------------------------
 
-    def read(self, session: Session, command: Command, words: list[bytes]) -> asyncio.Future[object]:
+    def read(self, session: Client, command: Command, words: list[bytes]) -> asyncio.Future[object]:
         """Run a command that only reads, beside the writes."""
         if not self.is_open or self._expires():
             return self.write(session, command, words)
         return self.threads.call("reads", partial(self._direct, session, command, words))
 
-    def aside(self, session: Session, command: Command, words: list[bytes]) -> asyncio.Future[Pieces]:
+    def aside(self, session: Client, command: Command, words: list[bytes]) -> asyncio.Future[Pieces]:
         """Run a command that may take long beside all others, with commits of its own."""
 
         def reply() -> Pieces:
@@ -148,7 +145,7 @@ class Engine:
 
         return self._loop.create_task(run())
 
-    def write(self, session: Session, command: Command, words: list[bytes],
+    def write(self, session: Client, command: Command, words: list[bytes],
               may_block: bool = False) -> asyncio.Future[object]:
         """Run a command as a part of the next commit, or between two: its reply, or an Outcome."""
         self._expires()
@@ -157,7 +154,7 @@ class Engine:
         waiter = Waiter(next(self._numbers), session, command, self._loop.create_future()) if may_block else None
 
         def function() -> Outcome:
-            run = Run(self._writing, session, session.server, may_block)
+            run = Run(self._writing, session, may_block)
             reply = _guarded(command.handler, run, words)
             if isinstance(reply, Block):
                 assert waiter is not None
@@ -168,7 +165,7 @@ class Engine:
         future: asyncio.Future[Any] = self._lane.call(function).future
         return future
 
-    def write_all(self, session: Session, command: Command, requests: list[list[bytes]]) -> asyncio.Future[Outcome]:
+    def write_all(self, session: Client, command: Command, requests: list[list[bytes]]) -> asyncio.Future[Outcome]:
         """Run a command many times as one call: all replies, encoded. One that is refused costs the others nothing.
 
         For a command that is refused before it changes anything. What fails else fails for all of them.
@@ -176,7 +173,7 @@ class Engine:
         self._expires()
 
         def function() -> Outcome:
-            run = Run(self._writing, session, session.server)
+            run = Run(self._writing, session)
             replies: list[bytes] = []
             served: list[tuple[Waiter, object]] = []
             at = 0
@@ -211,7 +208,7 @@ class Engine:
         """Call a function that makes its own commits, among the writes."""
         return self._lane.call(function, is_alone=True).future
 
-    def reopen(self, sessions: Iterable[Session]) -> None:
+    def reopen(self, sessions: Iterable[Client]) -> None:
         """Close the store, and open it again from the disk, for these. In a command that runs alone."""
         options = parts(self.store)[0].env.options
         hold, held = threading.Event(), threading.Semaphore(0)
@@ -238,7 +235,7 @@ class Engine:
         """PUBLISH, in a command that writes."""
         return self._batch.submit(self.store.channels.publication(channel, message, is_shard))
 
-    def execute(self, session: Session, queued: list[tuple[Command, list[bytes]]],
+    def execute(self, session: Client, queued: list[tuple[Command, list[bytes]]],
                 may_go: Callable[[Keys], bool]) -> asyncio.Future[Outcome]:
         """Run the commands of a MULTI in one transaction, unless they may not go: NIL then."""
         self._expires()
@@ -246,8 +243,8 @@ class Engine:
         def function() -> Outcome:
             if not may_go(self._writing):
                 return Outcome(NIL, [])
-            replies = [self._tried(command, _run(session, self._writing), words) for command, words in queued]
-            return Outcome(replies, self._serve(_run(session, self._writing),
+            replies = [self._tried(command, Run(self._writing, session), words) for command, words in queued]
+            return Outcome(replies, self._serve(Run(self._writing, session),
                                                 [word for _, words in queued for word in words]))
 
         return self._lane.call(function).future
@@ -341,14 +338,14 @@ class Engine:
 
     # -- in the lane's thread -----------------------------------------------------------
 
-    def _direct(self, session: Session, command: Command, words: list[bytes], is_aside: bool = False) -> object:
+    def _direct(self, session: Client, command: Command, words: list[bytes], is_aside: bool = False) -> object:
         if command.kind is LOOKS:
             direct, streams, pubsub = parts(self.store)
             with direct.read() as txn:
                 moment = Moment(direct.env, txn)
                 keys = Keys(Calls(streams, pubsub, moment), State(moment))
-                return _guarded(command.handler, _run(session, keys), words)
-        return _guarded(command.handler, _run(session, self.reading)._replace(is_aside=is_aside), words)
+                return _guarded(command.handler, Run(keys, session), words)
+        return _guarded(command.handler, Run(self.reading, session, is_aside=is_aside), words)
 
     def _commit(self, calls: list[Call[Any]]) -> None:
         for is_alone, some in groupby(calls, attrgetter("is_alone")):
@@ -362,7 +359,7 @@ class Engine:
                     self._forget(waiter)
                     self._loop.call_soon_threadsafe(_resolve, waiter.future, reply)
 
-    def _tried(self, command: Command, run: Run, words: list[bytes]) -> object:
+    def _tried(self, command: Command, run: Run[Client], words: list[bytes]) -> object:
         """The reply of a command among others; its error, where it has changed nothing and they need not be undone."""
         txn = self._batch.txn
         assert txn is not None
@@ -396,7 +393,7 @@ class Engine:
             self._forget(waiter)
         return Outcome(True if was_blocked else None, [])
 
-    def _serve(self, run: Run, words: Iterable[bytes]) -> list[tuple[Waiter, object]]:
+    def _serve(self, run: Run[Client], words: Iterable[bytes]) -> list[tuple[Waiter, object]]:
         """Try the commands again that wait for a stream of which one of these is the key."""
         if not self._blocked:
             return []
@@ -415,7 +412,7 @@ class Engine:
         for waiter in waiters:
             if waiter.is_over or waiter.served is self._batch.txn:
                 continue
-            run = _run(waiter.session, self._writing)._replace(waiter=waiter)
+            run = Run(self._writing, waiter.session, is_again=True)
             reply = self._tried(waiter.command, run, waiter.block.words)
             if not isinstance(reply, Nil):
                 waiter.served = self._batch.txn
@@ -423,16 +420,12 @@ class Engine:
         return Outcome(None, served)
 
 
-def _run(session: Session, keys: Keys) -> Run:
-    return Run(keys, session, session.server)
-
-
 def _resolve(future: asyncio.Future[object], reply: object) -> None:
     if not future.done():
         future.set_result(reply)
 
 
-def _guarded(handler: Callable[..., T], run: Run, words: list[Any], *more: int) -> T:
+def _guarded(handler: Callable[..., T], run: Run[Client], words: list[Any], *more: int) -> T:
     try:
         return handler(run, words, *more)
     except RaxlogError:

@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeAlias
 
 from ...index.pubsub.channels import ChannelMessage, Subscriber
 from ...storage.errors import RaxlogError
 from ...storage.notices import report
 from . import table
-from .engine import LOG, Outcome, Waiter, failure
+from .engine import LOG, Engine, Outcome, Waiter, failure
 from .keyspace import Keys
+from .options import Options
 from .replies import CommandError, Pieces, Push, bare, encoded
 from .requests import FOREIGN, ForeignRequest, ProtocolError, RequestParser
-from .table import ALONE, LOOKS, READS, SESSION, WRITES, Command, Run
-
-if TYPE_CHECKING:
-    from .server import Server
+from .table import ALONE, LOOKS, READS, SESSION, WRITES, Command
 
 _AT_ONCE = 256  # requests
 _VALUES_AT_ONCE = 16  # of those whose replies may have 16 MB; fewer, once they have
@@ -44,10 +42,34 @@ _OBJECT, _KEY = 64, 1 << 10  # bytes that a word takes besides, and about those 
 _UNAUTHENTICATED = {b"auth", b"hello", b"quit", b"reset"}
 
 
+class ServerInfo(Protocol):
+    """What sessions and commands ask of their server: see Server."""
+
+    options: Options
+    engine: Engine
+    sessions: dict[int, Session]
+    monitors: set[Session]
+    version: str
+    began: float
+    received: int
+    answered: int
+    DATABASES: int
+
+    def database(self, word: bytes) -> int: ...
+    def weigh(self, more: int) -> None: ...
+    def warn_of_foreign(self, peer: str) -> None: ...
+    def report(self, session: Session, words: list[bytes]) -> None: ...
+    def cursor_at(self, name: bytes) -> int: ...
+    def place_of(self, cursor: int) -> bytes: ...
+    def settings(self) -> dict[bytes, bytes]: ...
+    def set(self, name: bytes, value: bytes) -> None: ...
+
+
 class Session:
     """The state of one client."""
 
-    def __init__(self, server: Server, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, server: ServerInfo, number: int, reader: asyncio.StreamReader,
+                 writer: asyncio.StreamWriter) -> None:
         self.server = server
         self.number = number
         self.database: int = 0
@@ -355,7 +377,7 @@ class Session:
 
     def _run(self, command: Command, words: list[bytes], in_writes: bool, is_alone: bool) -> object:
         if command.kind is SESSION:
-            return command.handler(Run(self.server.engine.reading, self, self.server), words)
+            return command.handler(table.Run(self.server.engine.reading, self), words)
         if is_alone and (command.name == "xtrim" or _is_long(words)):
             return self.server.engine.aside(self, command, words)
         if _blocking(words, command.kind) in (READS, LOOKS) and not in_writes:
@@ -387,6 +409,9 @@ class Session:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError, OSError):
                 self._parser.feed(await listen)
+
+
+Run: TypeAlias = table.Run[Session]
 
 
 def _command_of(words: list[bytes]) -> Command | CommandError:

@@ -9,17 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from .keyspace import name_of
 from .replies import CommandError
 
 if TYPE_CHECKING:
     from ...transaction import Calls
-    from .engine import Waiter
     from .keyspace import Keys
-    from .server import Server
-    from .session import Session
 
 MAX_INT = (1 << 63) - 1
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
@@ -38,14 +35,25 @@ class Kind(Enum):
 SESSION, READS, LOOKS, WRITES, ALONE = Kind
 
 
-class Run(NamedTuple):
+class Client(Protocol):
+    """A session, as far as one need know it that only has a command run: see Session."""
+
+    database: int
+    protocol: int
+
+    def listen_again(self) -> None: ...
+
+
+C = TypeVar("C", bound=Client)
+
+
+class Run(NamedTuple, Generic[C]):
     """What a handler works with: the store, within the transaction that the command is a part of, and the client."""
 
     keys: Keys
-    session: Session
-    server: Server
+    session: C
     may_block: bool = False  # not in EXEC, nor where a blocked command is tried again
-    waiter: Waiter | None = None  # of a command that is tried again
+    is_again: bool = False  # a blocked command is tried again
     is_aside: bool = False  # its reply is encoded where it runs, and may have iterators for arrays
 
     @property
@@ -82,8 +90,8 @@ _INSTEAD = {  # of what is refused, with a hint
 }
 COMMANDS: dict[bytes, Command] = {}
 
-Handler = Callable[[Run, list[bytes]], object]
-Together = Callable[[Run, list[list[bytes]], int], tuple[bytes, int]]
+Handler = Callable[[Run[Any], list[bytes]], object]  # the session is session.Session
+Together = Callable[[Run[Any], list[list[bytes]], int], tuple[bytes, int]]
 
 
 def command(name: str, arity: int, kind: Kind, together: Together | None = None) -> Callable[[Handler], Handler]:

@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from ...resp.options import Options
 from ..arguments import OF_STORE, WRITING, argument, command
 from ..readers import whole
 from ..status import DONE, USAGE, CommandError
@@ -16,7 +17,6 @@ from ..stores import writing
 
 if TYPE_CHECKING:
     from ....store import Store
-    from ...resp.server import Options
 
 
 @command(
@@ -39,8 +39,6 @@ Ends with SIGTERM or Ctrl-C, once what has begun is committed.""",
     "raxlog serve events.rax --port 6380",
 )
 def _serve(args: argparse.Namespace) -> int:
-    from ...resp.server import Options  # noqa: PLC0415 - loads asyncio
-
     password = args.requirepass or os.environ.get("RAXLOG_PASSWORD")
     options = Options(host=args.bind, port=args.port, unix_socket=args.unixsocket, redis_version=args.redis_version,
                       clients=args.maxclients, password=password.encode() if password else None)

@@ -11,8 +11,8 @@ from functools import partial
 from ....storage import clocks
 from ..keyspace import MARK, prefix_of
 from ..replies import NIL, CommandError
-from ..session import Session, is_unchanged
-from ..table import COMMANDS, LOOKS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
+from ..session import Run, Session, is_unchanged
+from ..table import COMMANDS, LOOKS, SESSION, WRITES, command, integer, syntax_error, text_of
 
 
 @command("ping", -1, SESSION)
@@ -35,7 +35,7 @@ def _time(run: Run, words: list[bytes]) -> object:
 
 @command("select", 2, SESSION)
 def _select(run: Run, words: list[bytes]) -> object:
-    run.session.database = run.server.database(words[1])
+    run.session.database = run.session.server.database(words[1])
     return "OK"
 
 
@@ -60,7 +60,7 @@ def _auth(run: Run, words: list[bytes]) -> object:
 
 
 def _authenticate(run: Run, user: bytes, password: bytes) -> None:
-    wanted = run.server.options.password
+    wanted = run.session.server.options.password
     if wanted is None and user == b"default":
         raise CommandError("ERR AUTH <password> called without any password configured for the default user. Are you "
                            "sure your configuration is correct?")
@@ -96,7 +96,7 @@ def _hello(run: Run, words: list[bytes]) -> object:
                            "RESP protocol version at the same time")
     session.protocol = protocol
     session.client_name = session.client_name if name is None else name
-    return {b"server": b"redis", b"version": run.server.version.encode(), b"proto": protocol, b"id": session.number,
+    return {b"server": b"redis", b"version": session.server.version.encode(), b"proto": protocol, b"id": session.number,
             b"mode": b"standalone", b"role": b"master", b"modules": []}
 
 
@@ -108,7 +108,7 @@ def _client_name(name: bytes) -> bytes:
 
 @command("monitor", 1, SESSION)
 def _monitor(run: Run, words: list[bytes]) -> object:
-    run.server.monitors.add(run.session)
+    run.session.server.monitors.add(run.session)
     return "OK"
 
 
@@ -143,7 +143,7 @@ command("client|info", 2, SESSION)(lambda run, words: _line(run.session) + b"\n"
 
 @command("client|list", -2, SESSION)
 def _client_list(run: Run, words: list[bytes]) -> object:
-    return b"".join(_line(session) + b"\n" for session in run.server.sessions.values())
+    return b"".join(_line(session) + b"\n" for session in run.session.server.sessions.values())
 
 
 def _line(session: Session) -> bytes:
@@ -171,7 +171,7 @@ def command_(run: Run, words: list[bytes]) -> object:
 def _config_get(run: Run, words: list[bytes]) -> object:
     from ....index.pubsub.glob import glob_matches  # noqa: PLC0415
 
-    settings = run.server.settings()
+    settings = run.session.server.settings()
     return {name: value for name, value in settings.items()
             if any(glob_matches(pattern.lower(), name) for pattern in words[2:])}
 
@@ -182,19 +182,19 @@ def config_set(run: Run, words: list[bytes]) -> object:
     if len(words) % 2:
         raise CommandError("ERR wrong number of arguments for 'config|set' command")
     for name, value in zip(words[2::2], words[3::2], strict=True):
-        run.server.set(name.lower(), value)
+        run.session.server.set(name.lower(), value)
     if any(name.lower().startswith(b"stream-node-max-") for name in words[2::2]):
         for stream in [run.calls.stream(name) for name in run.calls.streams()]:
             if stream.info().node_rule == "redis":
-                stream.configure(node_max_bytes=run.server.options.node_max_bytes,
-                                 node_max_entries=run.server.options.node_max_entries)
+                stream.configure(node_max_bytes=run.session.server.options.node_max_bytes,
+                                 node_max_entries=run.session.server.options.node_max_entries)
     return "OK"
 
 
 @command("info", -1, LOOKS)
 def info(run: Run, words: list[bytes]) -> object:
     """INFO: what tools ask for; of the keys only where all is asked for, or Keyspace."""
-    server, sessions = run.server, list(run.server.sessions.values())
+    server, sessions = run.session.server, list(run.session.server.sessions.values())
     sections: dict[str, dict[str, object]] = {
         "Server": {"redis_version": server.version, "redis_mode": "standalone", "os": platform.system(),
                    "process_id": os.getpid(), "uptime_in_seconds": int(clocks.wall_ns() / 1e9 - server.began)},
@@ -248,7 +248,7 @@ def _exec(run: Run, words: list[bytes]) -> object:
     session.discard()
     if is_aborted:
         raise CommandError("EXECABORT Transaction discarded because of previous errors.")
-    return run.server.engine.execute(session, queued, partial(is_unchanged, watched=watched))
+    return run.session.server.engine.execute(session, queued, partial(is_unchanged, watched=watched))
 
 
 @command("watch", -2, WRITES)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from ....storage import clocks
-from ..table import ALONE, SESSION, Run, command
+from ..session import Run
+from ..table import ALONE, SESSION, command
 
 
 def _reopen(run: Run, words: list[bytes], reply: str) -> object:
-    run.server.engine.reopen(list(run.server.sessions.values()))
+    run.session.server.engine.reopen(list(run.session.server.sessions.values()))
     return reply
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..table import COMMANDS, SESSION, Run, command
+from ..session import Run
+from ..table import COMMANDS, SESSION, command
 
 _HELP = """
 XGROUP

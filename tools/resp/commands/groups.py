@@ -11,7 +11,8 @@ from ....stream.group.group import Group
 from ....stream.group.info import Autoclaimed
 from ....stream.node.stream_id import StreamID
 from ..replies import NIL, CommandError
-from ..table import READS, WRITES, Run, command, integer, options, syntax_error, text_of
+from ..session import Run
+from ..table import READS, WRITES, command, integer, options, syntax_error, text_of
 from .arguments import end_of, entries_reply, id_reply, ms_of, parse_ids, start_of, stream_id
 from .streams import group_of, has_group, require_group, stream_of
 
@@ -96,7 +97,7 @@ def _xgroup_createconsumer(run: Run, words: list[bytes]) -> object:
 @command("xgroup|delconsumer", 5, WRITES)
 def _xgroup_delconsumer(run: Run, words: list[bytes]) -> object:
     group = _located(run, words)
-    if run.server.engine.events.has("t") and any(one.name == words[4] for one in group.consumers()):
+    if run.session.server.engine.events.has("t") and any(one.name == words[4] for one in group.consumers()):
         run.note("t", "xgroup-delconsumer", words[2])
     return group.delete_consumer(words[4], pending="drop")
 

@@ -8,7 +8,8 @@ from ....index.pubsub.glob import glob_matches
 from ....storage.clocks import now_ms
 from ..keyspace import name_of
 from ..replies import CommandError
-from ..table import LOOKS, MAX_INT, WRITES, Run, at_least, command, integer, is_integer, options, syntax_error, text_of
+from ..session import Run
+from ..table import LOOKS, MAX_INT, WRITES, at_least, command, integer, is_integer, options, syntax_error, text_of
 from .streams import NO_KEY, stream_of
 
 _NO_FREQUENCY = ("ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when "
@@ -59,7 +60,7 @@ def scan(run: Run, words: list[bytes]) -> object:
     cursor = integer(words[1], "ERR invalid cursor")
     asked = options(words, 2, (), {b"match": bytes, b"count": at_least(1, syntax_error), b"type": bytes.lower})
     pattern, kind, many = asked.get(b"match", b"*"), asked.get(b"type", b""), asked.get(b"count", 10)
-    prefix, server = run.name(b""), run.server
+    prefix, server = run.name(b""), run.session.server
     found = run.keys.names(prefix, server.place_of(cursor), many + 1)
     following = server.cursor_at(found.pop()) if len(found) > many else 0
     return [b"%d" % following, [
@@ -90,7 +91,7 @@ def _renamenx(run: Run, words: list[bytes]) -> object:
 
 @command("copy", -3, WRITES)
 def _copy(run: Run, words: list[bytes]) -> object:
-    asked = options(words, 3, (b"replace",), {b"db": run.server.database})
+    asked = options(words, 3, (b"replace",), {b"db": run.session.server.database})
     name, to = run.name(words[1]), name_of(asked.get(b"db", run.session.database), words[2])
     if name == to:
         raise CommandError("ERR source and destination objects are the same")
@@ -106,7 +107,7 @@ def _dump(run: Run, words: list[bytes]) -> object:
     kind = run.keys.kind(run.name(words[1]))
     if kind in ("string", "list"):
         raise CommandError(f"ERR raxlog dumps streams only, and this is a {kind}")
-    return stream_of(run, words[1]).dump(run.server.options.redis_version) if kind == "stream" else None
+    return stream_of(run, words[1]).dump(run.session.server.options.redis_version) if kind == "stream" else None
 
 
 @command("restore", -4, WRITES)

@@ -10,7 +10,8 @@ from ..engine import Block
 from ..keyspace import LIST
 from ..lists import StoredList
 from ..replies import NIL, CommandError
-from ..table import LOOKS, MAX_INT, WRITES, Run, command, integer
+from ..session import Run
+from ..table import LOOKS, MAX_INT, WRITES, command, integer
 
 
 def _push(run: Run, words: list[bytes], left: bool, needs_list: bool = False) -> object:
@@ -64,7 +65,7 @@ def _pop_soon(run: Run, words: list[bytes], left: bool) -> object:
         raise CommandError("ERR timeout is negative")
     names = [(run.name(key), b"") for key in words[1:-1]]
     for key, (name, _) in zip(words[1:-1], names, strict=True):
-        if run.waiter is not None and run.keys.kind(name) != "list":
+        if run.is_again and run.keys.kind(name) != "list":
             continue
         if len(run.keys.list_of(name)):
             return [key, _taken(run, key, 1, left)[0]]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from ..replies import Push, Several
-from ..table import ALONE, WRITES, Run, command
+from ..session import Run
+from ..table import ALONE, WRITES, command
 
 
 def _change(run: Run, words: list[bytes], verb: str) -> object:
@@ -18,7 +19,7 @@ def _change(run: Run, words: list[bytes], verb: str) -> object:
 
 
 def _publish(run: Run, words: list[bytes], is_shard: bool) -> object:
-    return run.server.engine.publish(words[1], words[2], is_shard)
+    return run.session.server.engine.publish(words[1], words[2], is_shard)
 
 
 for _letter in ("", "p", "s"):
@@ -29,12 +30,12 @@ command("spublish", 3, WRITES)(partial(_publish, is_shard=True))
 
 
 def _names(run: Run, words: list[bytes], prefix: str) -> object:
-    channels = run.server.engine.store.channels
+    channels = run.session.server.engine.store.channels
     return (channels.shardchannels if prefix else channels.channels)(words[2] if len(words) > 2 else None)
 
 
 def _counts(run: Run, words: list[bytes], prefix: str) -> object:
-    channels = run.server.engine.store.channels
+    channels = run.session.server.engine.store.channels
     counts = (channels.shardnumsub if prefix else channels.numsub)(*words[2:])
     return [part for name in words[2:] for part in (name, counts[name])]
 
@@ -46,4 +47,4 @@ for _prefix in ("", "shard"):
 
 @command("pubsub|numpat", 2, ALONE)
 def _numpat(run: Run, words: list[bytes]) -> object:
-    return run.server.engine.store.channels.numpat()
+    return run.session.server.engine.store.channels.numpat()

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from ....storage.clocks import now_ms
 from ..replies import CommandError
-from ..table import SESSION, WRITES, Run, command, integer
+from ..session import Run
+from ..table import SESSION, WRITES, command, integer
 
 _NONE = ("ERR raxlog runs no scripts, but for those of redis-py's locks; use MULTI, EXEC and WATCH, or a transaction "
          "of raxlog in a program beside the server")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....storage.errors import NoGroup, NoStream, RaxlogError
 from ....stream.entries.idempotent import MAX_CAP, MAX_WINDOW, RedisProducer, set_by_redis
@@ -17,19 +17,17 @@ from ....stream.node.typed import Entry
 from ....stream.stream import Stream
 from ..engine import Block
 from ..replies import NIL, CommandError, Pairs
-from ..table import LOOKS, READS, WRITES, Run, at_least, command, integer, options, syntax_error, text_of
+from ..session import Run, Session
+from ..table import LOOKS, READS, WRITES, at_least, command, integer, options, syntax_error, text_of
 from ..whole import id_replies, plain_appends
 from .arguments import end_of, entries_reply, entry_reply, id_reply, ms_of, parse_ids, start_of, stream_id, trim_options
-
-if TYPE_CHECKING:
-    from ..session import Session
 
 NO_KEY = "ERR no such key"
 
 
 def stream_of(run: Run, key: bytes) -> Stream:
     """A handle on the stream of a key, WRONGTYPE where that is none; a new one gets nodes of the server's size."""
-    options, name = run.server.options, run.name(key)
+    options, name = run.session.server.options, run.name(key)
     run.keys.require_stream(name)
     return run.keys.stream(name, options.node_max_bytes, options.node_max_entries)
 
@@ -37,12 +35,12 @@ def stream_of(run: Run, key: bytes) -> Stream:
 def _xadd_together(run: Run, requests: list[list[bytes]], at: int) -> tuple[bytes, int]:
     """XADDs of one stream with neither ID nor options; none of them where one could be refused."""
     key, flats = requests[at][1], plain_appends(requests, at)
-    if len(flats) < 2 or run.server.engine.events.has("t"):
+    if len(flats) < 2 or run.session.server.engine.events.has("t"):
         return b"", 0
     try:
         ids = stream_of(run, key).extend(Flattened(flats))
     except RaxlogError:
-        if run.server.engine.is_spoiled:
+        if run.session.server.engine.is_spoiled:
             raise
         return b"", 0
     return id_replies(ids), len(ids)
@@ -63,7 +61,7 @@ def _xadd(run: Run, words: list[bytes]) -> object:
     if trim.maxlen is not None or trim.minid is not None:
         options |= {"maxlen": trim.maxlen, "minid": trim.minid, "approximate": trim.approximate, "limit": trim.limit}
     stream = stream_of(run, words[1])
-    before = len(stream) if "maxlen" in options and run.server.engine.events.has("t") else None
+    before = len(stream) if "maxlen" in options and run.session.server.engine.events.has("t") else None
     sid = stream.append(list(zip(flat[::2], flat[1::2], strict=True)), trim.id, **options)
     if sid is None:
         return None
@@ -239,9 +237,9 @@ def _read(run: Run, words: list[bytes], in_group: bool) -> object:
     cut = len(run.name(b""))
     if found:
         return Pairs([(key[cut:], _entries(entries, claim)) for key, entries in found])
-    if block is None or not (run.may_block or run.waiter) or (in_group and any(word != b">" for _, word in asked)):
+    if block is None or not (run.may_block or run.is_again) or (in_group and any(word != b">" for _, word in asked)):
         return NIL
-    if run.waiter is not None:
+    if run.is_again:
         return NIL
     again = words[: streams + half] + [sid for _, sid in pairs]
     return Block(again, pairs, group, None if claim is None else claim / 1000, block / 1000)
@@ -249,7 +247,7 @@ def _read(run: Run, words: list[bytes], in_group: bool) -> object:
 
 def _behind(run: Run, key: bytes, word: bytes) -> bytes:
     """The ID behind which a stream is read. WRONGTYPE, but where it is waited for."""
-    if run.waiter is None:
+    if not run.is_again:
         run.keys.require_stream(run.name(key))
     if word == b"$":
         return id_reply(stream_of(run, key).last_id)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from ..replies import CommandError
-from ..table import LOOKS, MAX_INT, WRITES, Run, command, integer, syntax_error
+from ..session import Run
+from ..table import LOOKS, MAX_INT, WRITES, command, integer, syntax_error
 from .keys import time_of
 
 _TIMES = {b"ex": (1000, False), b"px": (1, False), b"exat": (1000, True), b"pxat": (1, True)}
