@@ -18,8 +18,8 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from .index.pubsub.pubsub import PubSub
-from .stream.entries.batch import Batch, kept
-from .stream.entries.session import Direct
+from .stream.entries.batch import BatchSource, kept
+from .stream.entries.session import StoreSource
 from .stream.entries.sweep import sweep
 from .stream.group.group import Group
 from .stream.node.arguments import Codec, Compression, Name
@@ -138,11 +138,11 @@ class QueuedState(Queue[State]):
 class Pipeline(Queue[Calls]):
     """Calls that are queued until execute(): made by ``store.pipeline()``. For one thread at a time."""
 
-    __slots__ = ("_batch", "_direct", "_steps")
+    __slots__ = ("_batch", "_source", "_steps")
 
-    def __init__(self, direct: Direct, streams: Streams, pubsub: PubSub) -> None:
-        self._direct = direct
-        self._batch = Batch(direct)
+    def __init__(self, source: StoreSource, streams: Streams, pubsub: PubSub) -> None:
+        self._source = source
+        self._batch = BatchSource(source)
         self._steps: list[_Step] = []
         self._handle = Calls(streams, pubsub, self._batch)
 
@@ -206,7 +206,7 @@ class Pipeline(Queue[Calls]):
         if not steps:
             return []
         self._batch.commit(steps)
-        sweep(self._direct)
+        sweep(self._source)
         for place, step in enumerate(steps):
             if raise_on_error and step.error is not None:
                 step.error.add_note(f"by call {place} of the {len(steps)} calls of a pipeline")

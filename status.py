@@ -32,7 +32,7 @@ from .storage.trees.rax import RaxTransaction
 from .storage.versions import versions
 from .stream.entries import header as headers
 from .stream.entries.count import Counter
-from .stream.entries.session import Moment, Source
+from .stream.entries.session import SnapshotSource, Source
 from .stream.group import deliver
 from .stream.group.dead_letters import DeadLetters
 from .stream.group.state import GroupState, SeenTimes, all_groups
@@ -169,7 +169,7 @@ def _streams(env: Environment, txn: RaxTransaction, encoding: str | None, now: i
         if header.groups:
             try:
                 for state in all_groups(txn, number, header):
-                    letters = _letters(Moment(env, txn), name, state.name, damaged)
+                    letters = _letters(SnapshotSource(env, txn), name, state.name, damaged)
                     groups.append(_group(txn, state, number, header, encoding, now, letters, times))
             except CorruptionError as error:
                 damaged.append(str(error))

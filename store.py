@@ -30,7 +30,7 @@ from .storage.notices import report
 from .storage.tree.lmdb_errors import translated
 from .storage.wake.stop import StopFlag
 from .stream.entries.header import NodeLimits
-from .stream.entries.session import Direct
+from .stream.entries.session import StoreSource
 from .stream.entries.sweep import sweep
 from .stream.info import Maintenance
 from .stream.multi_read import Asked, Found, read_group_streams, read_streams
@@ -63,7 +63,7 @@ class Store:
 
     def __init__(self, share: Share, encoding: str | None, lock_timeout: float, limits: NodeLimits) -> None:
         self._env = share.env
-        self._source = Direct(share, lock_timeout)
+        self._source = StoreSource(share, lock_timeout)
         self._source.transaction = WeakMethod(self.transaction)
         self._streams = Streams(self._source, limits, encoding)
         if not share.env.readonly:
@@ -601,6 +601,6 @@ class Store:
         return done
 
 
-def parts(store: Store) -> tuple[Direct, Streams, PubSub]:
+def parts(store: Store) -> tuple[StoreSource, Streams, PubSub]:
     """A store's components, for those that call them in other ways: raxlog.aio, the server for clients of Redis."""
     return store._source, store._streams, store._pubsub

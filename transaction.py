@@ -30,7 +30,7 @@ from .storage.errors import NotOwner, TransactionError
 from .storage.fork_hooks import look
 from .storage.log.transaction import WriteTransaction
 from .storage.tree.lmdb_errors import is_failure, translate_error
-from .stream.entries.session import Direct, Source
+from .stream.entries.session import Source, StoreSource
 from .stream.entries.sweep import sweep
 from .stream.group.group import Group
 from .stream.multi_read import Asked, Found, read_group_streams, read_streams
@@ -50,7 +50,7 @@ N = TypeVar("N", bound=Name)
 T = TypeVar("T")
 
 
-class _Within:
+class _TransactionSource:
     """The Source of an open transaction's handles: refused after its end and from another thread."""
 
     __slots__ = ("_owner",)
@@ -64,9 +64,9 @@ class _Within:
     @property
     def env(self) -> Environment:
         """The environment it belongs to."""
-        return self._owner._direct.env
+        return self._owner._store_source.env
 
-    def read(self) -> _Within:
+    def read(self) -> _TransactionSource:
         """The transaction itself, with everything still in memory flushed."""
         return self
 
@@ -199,11 +199,11 @@ class Calls:
 class Transaction(Calls):
     """All or nothing, one commit: made by ``store.transaction()``, used with ``with``."""
 
-    __slots__ = ("_direct", "_ended", "_owner", "_spoiled", "_steps", "_thread", "_txn")
+    __slots__ = ("_ended", "_owner", "_spoiled", "_steps", "_store_source", "_thread", "_txn")
 
-    def __init__(self, direct: Direct, streams: Streams, pubsub: PubSub) -> None:
-        super().__init__(streams, pubsub, _Within(self))
-        self._direct = direct
+    def __init__(self, source: StoreSource, streams: Streams, pubsub: PubSub) -> None:
+        super().__init__(streams, pubsub, _TransactionSource(self))
+        self._store_source = source
         self._txn: WriteTransaction | None = None
         self._thread = 0
         self._ended = False
@@ -214,7 +214,7 @@ class Transaction(Calls):
     def __enter__(self) -> Self:
         if self._ended or self._txn is not None:
             raise TransactionError("a transaction is used once; begin another with store.transaction()")
-        steps = self._direct.begin()
+        steps = self._store_source.begin()
         try:
             self._txn = next(steps)
             self._thread = threading.get_ident()
@@ -238,7 +238,7 @@ class Transaction(Calls):
         with suppress(StopIteration):  # no local name: the owner alone keeps the transaction open
             (self._steps or self._owner().steps).send(keep)
         if keep:
-            sweep(self._direct)
+            sweep(self._store_source)
         elif error is None:
             if isinstance(self._spoiled, NotOwner):
                 raise self._spoiled
@@ -259,7 +259,7 @@ class Transaction(Calls):
             raise TransactionError("the transaction has ended; begin another with store.transaction()")
         if threading.get_ident() != self._thread:
             raise TransactionError("a transaction belongs to the thread that began it; this is another one")
-        if self._direct.env.commits.open_write is not self._txn:
+        if self._store_source.env.commits.open_write is not self._txn:
             raise TransactionError("the transaction was begun in another process, before a fork; it ends there")
 
     def _apply(self, operation: Callable[[WriteTransaction], T]) -> T:
@@ -273,7 +273,7 @@ class Transaction(Calls):
             result = operation(txn)
         except BaseException as error:
             if is_failure(error):  # a full map, for one: LMDB takes nothing more in this transaction
-                self._spoiled = translate_error(self._direct.env.path, error)
+                self._spoiled = translate_error(self._store_source.env.path, error)
                 raise self._spoiled from error
             untouched = txn.is_untouched(before, error) and not isinstance(error, NotOwner)
             self._spoiled = spoiled if untouched else error

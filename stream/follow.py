@@ -17,7 +17,7 @@ from ..storage import clocks
 from ..storage.errors import TransactionError
 from ..storage.wake.stop import StopFlag, is_stopped
 from .entries.header import shown
-from .entries.session import Direct, Source
+from .entries.session import Source, StoreSource
 from .group.waiter import Condition, Seen, Waiting, stream_moves
 from .jobs.deferred import release_due
 from .node.arguments import duration_ms
@@ -33,7 +33,7 @@ class Follower(Generic[V]):
 
     def __init__(self, source: Source, name: bytes, after: IDLike, timeout: float | None, stop: StopFlag | None,
                  entries: Callable[..., Iterator[Entry[V]]]) -> None:
-        if not isinstance(source, Direct):
+        if not isinstance(source, StoreSource):
             raise TransactionError("follow() inside a transaction: nothing comes while it is open; follow outside it")
         self._source = source
         self._name = name

@@ -22,7 +22,7 @@ from .entries.header import shown
 from .entries.idempotent import MAX_WINDOW, remembered
 from .entries.range_read import read_range
 from .entries.retention import Retention
-from .entries.session import Handle, Moment, Source
+from .entries.session import Handle, SnapshotSource, Source
 from .group import deliver
 from .group.state import UNKNOWN, UNOWNED, GroupState, SeenTimes, all_groups
 from .node.arguments import Text, text_of, whole
@@ -160,10 +160,10 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
     """The figures of a stream, None if there is none."""
     with source.read() as txn:
         found = headers.find(txn, name, number)
-        return None if found is None else _describe(Moment(source.env, txn), txn, name, *found, encoding)
+        return None if found is None else _describe(SnapshotSource(source.env, txn), txn, name, *found, encoding)
 
 
-def _describe(moment: Moment, txn: RaxTransaction, name: bytes, number: int, header: headers.StreamHeader,
+def _describe(snapshot: SnapshotSource, txn: RaxTransaction, name: bytes, number: int, header: headers.StreamHeader,
               encoding: str | None, full: bool = False) -> StreamInfo:
     """The figures of a stream, all of this transaction. With ``full`` the keys of all nodes are walked once."""
     inner = None
@@ -172,7 +172,7 @@ def _describe(moment: Moment, txn: RaxTransaction, name: bytes, number: int, hea
         inner, leaves = nodes.numnodes, nodes.numele
         if leaves != header.leaves:
             raise CorruptionError(f"{header.leaves} nodes should be there and {leaves} are", stream=shown(name))
-    everything = (moment, name, StreamID.MIN, StreamID.MAX, 1)
+    everything = (snapshot, name, StreamID.MIN, StreamID.MAX, 1)
     first = next(iter(read_range(*everything, False, encoding)), None)
     last = next(iter(read_range(*everything, True, encoding)), None)
     limits = header.limits
@@ -213,9 +213,9 @@ def describe_fully(source: Source, name: bytes, number: int | None, encoding: st
         found = headers.find(txn, name, number)
         if found is None:
             return None
-        moment = Moment(source.env, txn)
-        figures = _describe(moment, txn, name, *found, encoding, full=True)
-        entries = list(read_range(moment, name, StreamID.MIN, StreamID.MAX, count or None, False, encoding))
+        snapshot = SnapshotSource(source.env, txn)
+        figures = _describe(snapshot, txn, name, *found, encoding, full=True)
+        entries = list(read_range(snapshot, name, StreamID.MIN, StreamID.MAX, count or None, False, encoding))
         times = source.env.attached(SeenTimes)
         groups = [_group_detail(txn, state, *found, count or None, encoding, times)
                   for state in all_groups(txn, *found)]

@@ -38,7 +38,7 @@ from .entries.header import NodeLimits, shown
 from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, parse_claim
 from .entries.retention import Retention, parsed_retention
 from .entries.schema import StreamSchema, parsed_schema
-from .entries.session import PIECE_ASKED, Direct, Source, in_pieces
+from .entries.session import PIECE_ASKED, Source, StoreSource, in_pieces
 from .follow import Follower
 from .group.delete_policy import KEEPREF, DeleteResult, checked_policy, delete_ex, drop_retries, evict
 from .group.group import Group, checked_entries_read
@@ -316,7 +316,7 @@ class Stream(Generic[V]):
         wanted = trim.parse_trim(maxlen, minid, approximate, limit)
         if wanted is None:
             raise InvalidArgument("trim() needs maxlen or minid")
-        at_once = not isinstance(self._source, Direct)
+        at_once = not isinstance(self._source, StoreSource)
         evicted = 0
         after: bytes | None = b""  # the node behind which the next piece begins; None: all is done
         while after is not None:
@@ -638,7 +638,7 @@ class Stream(Generic[V]):
 
     def _header(self, flushed: bool = True) -> headers.StreamHeader | None:
         """The stream's header; with False without what is buffered, but with what the open transaction has changed."""
-        if flushed or isinstance(self._source, Direct):
+        if flushed or isinstance(self._source, StoreSource):
             try:
                 with self._source.read() if flushed else self._source.env.read() as txn:
                     found = headers.find(txn, self._name, self._number)

@@ -13,7 +13,7 @@ from .entries import header as headers
 from .entries import writer
 from .entries.header import NodeLimits, shown
 from .entries.idempotent import forget_gone
-from .entries.session import Direct, Source, ask, require_writable
+from .entries.session import Source, StoreSource, ask, require_writable
 from .entries.sweep import doom_stream, sweep
 from .group.expiry import expire_named
 from .info import Maintenance
@@ -96,7 +96,7 @@ class Streams:
 
         require_writable(self.source, "write")
         dump.restore(self.source, name_bytes(name), payload, self.limits, replace)
-        if replace and isinstance(self.source, Direct):
+        if replace and isinstance(self.source, StoreSource):
             sweep(self.source)
 
     def delete(self, name: Name) -> bool:
@@ -104,7 +104,7 @@ class Streams:
         wanted = name_bytes(name)
         require_writable(self.source, "write")
         gone = self.source.submit(lambda txn: doom_stream(txn, wanted))
-        if gone and isinstance(self.source, Direct):
+        if gone and isinstance(self.source, StoreSource):
             sweep(self.source)
         return gone
 

@@ -27,7 +27,7 @@ from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.figures import Figures
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
-from ...stream.entries.session import Direct, ask
+from ...stream.entries.session import StoreSource, ask
 from ...stream.node.arguments import Name, Text, Value, stored_bytes, text_of
 from ...stream.node.entry import MAX_ELEMENTS
 from ...stream.node.stream_id import now_ms
@@ -192,7 +192,8 @@ class Subscriber(Queue[ChannelMessage]):
 class Channels:
     """Redis' channels of a store: ``store.channels``."""
 
-    def __init__(self, source: Direct, leases: Leases, live: Callable[[], Dispatcher], encoding: str | None) -> None:
+    def __init__(self, source: StoreSource, leases: Leases, live: Callable[[], Dispatcher],
+                 encoding: str | None) -> None:
         self._source = source
         self._leases = leases
         self._live = live

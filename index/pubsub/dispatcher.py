@@ -32,7 +32,7 @@ from ...storage.locks.shared_file import SHARED
 from ...storage.log.transaction import WriteTransaction
 from ...storage.threads import start
 from ...storage.trees.rax import RaxTransaction
-from ...stream.entries.session import Direct
+from ...stream.entries.session import StoreSource
 from ...stream.group.waiter import Condition, Waiting
 from ..subjects import subscription
 from ..subjects.match import Cache
@@ -47,7 +47,7 @@ _AT_ONCE = 256  # messages read in one transaction
 class Dispatcher:
     """The live subscriptions made through one open store, and the thread that delivers to them."""
 
-    def __init__(self, source: Direct, leases: Leases, cache: Cache) -> None:
+    def __init__(self, source: StoreSource, leases: Leases, cache: Cache) -> None:
         self._source = source
         self._leases = leases
         self._cache = cache

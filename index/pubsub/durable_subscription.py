@@ -30,7 +30,7 @@ from ...storage.trees.rax import RaxTransaction
 from ...stream.entries import header as headers
 from ...stream.entries import writer
 from ...stream.entries.header import NodeLimits
-from ...stream.entries.session import Direct
+from ...stream.entries.session import StoreSource
 from ...stream.entries.sweep import doom_stream
 from ...stream.group.delete_policy import DeleteResult
 from ...stream.group.group import Group
@@ -117,7 +117,7 @@ class DurableSubscription(Inbox[Message]):
     ``subject``, ``name``, ``queue`` are as subscribed; ``id`` is its ID in the store.
     """
 
-    def __init__(self, source: Direct, live: Dispatcher, leases: Leases, wanted: Subscription, limits: NodeLimits,
+    def __init__(self, source: StoreSource, live: Dispatcher, leases: Leases, wanted: Subscription, limits: NodeLimits,
                  encoding: str | None, callback: Callable[[Message], object] | None, ack_wait: float,
                  prefetch: int, *, keep_weight: bool = True) -> None:
         whole("prefetch", prefetch, 1)

@@ -21,7 +21,7 @@ from ...storage.locks import ofd_lock
 from ...storage.locks.shared_file import LEASES
 from ...storage.log.transaction import WriteTransaction
 from ...storage.tree.lmdb_errors import translated
-from ...stream.entries.session import Direct, ask
+from ...stream.entries.session import StoreSource, ask
 from ..subjects import sublist
 from ..subjects.subscription import Subscription
 from . import channel_index
@@ -79,7 +79,7 @@ class Leases(Attachment):
                 remove_owner(txn, owner)
         return alive
 
-    def remove_dead_owners(self, source: Direct) -> None:
+    def remove_dead_owners(self, source: StoreSource) -> None:
         """Remove what dead processes have left in the store, unless it is open for reading only, or damaged there.
 
         A descent for each process that owns something, and a system call. Nothing is written where

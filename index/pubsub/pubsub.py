@@ -50,7 +50,7 @@ from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries import writer
 from ...stream.entries.header import NodeLimits
-from ...stream.entries.session import Direct, Source, ask
+from ...stream.entries.session import Source, StoreSource, ask
 from ...stream.entries.sweep import sweep
 from ...stream.group import subject_filter as group_filter
 from ...stream.node.arguments import Fields, Name, Text, name_bytes, text_of
@@ -151,7 +151,7 @@ class PubSub:
 
     __slots__ = ("_channels", "_details", "_dispatcher", "_encoding", "_leases", "_limits", "_source", "subjects")
 
-    def __init__(self, source: Direct, limits: NodeLimits, encoding: str | None) -> None:
+    def __init__(self, source: StoreSource, limits: NodeLimits, encoding: str | None) -> None:
         self._source = source
         self._limits = limits
         self._encoding = encoding

@@ -21,7 +21,7 @@ from ...storage import clocks
 from ...storage.errors import StoreClosed
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
-from ...stream.entries.session import Direct, ask
+from ...stream.entries.session import StoreSource, ask
 from ...stream.group.waiter import Condition, Waiting
 from ...stream.node.arguments import duration_ms
 from . import subject as subjects
@@ -48,7 +48,7 @@ class Watch:
 
     __slots__ = ("_closed", "_probe", "_reported", "_source")
 
-    def __init__(self, source: Direct, subject: str | bytes, queue: str | bytes | None = None) -> None:
+    def __init__(self, source: StoreSource, subject: str | bytes, queue: str | bytes | None = None) -> None:
         self._source = source
         wanted = None if queue is None else name_bytes(queue, "queue")
         self._probe = Condition(is_interested, subjects.literal(subject), wanted)

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...storage.engine.environment import Environment
 from ...storage.log.transaction import WriteTransaction
-from .session import Direct
+from .session import StoreSource
 
 T = TypeVar("T")
 
@@ -37,15 +37,15 @@ class BatchCall(Protocol):
         """Forget the outcome of an earlier time; whether it is still to be run."""
 
 
-class Batch:
+class BatchSource:
     """The Source (session.py) of handles whose calls join the batch. For calls that it runs only."""
 
     buffer = None
     lock_timeout: float = 0.0  # the batch has the lock
 
-    def __init__(self, direct: Direct) -> None:
-        self.env: Environment = direct.env
-        self._direct = direct
+    def __init__(self, source: StoreSource) -> None:
+        self.env: Environment = source.env
+        self._source = source
         self.txn: WriteTransaction | None = None  # the one that the calls are applied to
         self._has_begun = False  # the call that is applied has come to the transaction
         self.spoiled: BaseException | None = None  # it failed there half way
@@ -72,7 +72,7 @@ class Batch:
     def commit(self, calls: Sequence[BatchCall]) -> None:
         """Run these calls in their order, in one commit where that can be. At least one."""
         try:
-            outcomes = self._direct.submit_all([partial(self._apply, call) for call in calls])
+            outcomes = self._source.submit_all([partial(self._apply, call) for call in calls])
         except BaseException as error:  # of all: LockTimeout, StoreClosed
             for call in calls:
                 call.error = copy.copy(error)

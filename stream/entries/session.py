@@ -1,10 +1,12 @@
-"""Where the calls of a handle go: to the store itself, or into an open transaction.
+"""Where the calls of a handle go: each handle has a Source, which it reads by and submits its writes to.
 
-    Direct           each read is a short transaction of its own, each write one that is
-                     shared with concurrent writers, durable when it returns
-                     with durability="buffered" both first flush the write buffer
-    transaction.py   every call acts on the one transaction, sees what it has done so far,
-                     and is durable when that is committed
+    StoreSource         each read is a short transaction of its own, each write one that is
+                        shared with concurrent writers, durable when it returns
+                        with durability="buffered" both first flush the write buffer
+    SnapshotSource      one transaction to read in, for all calls
+    BatchSource         (batch.py) calls that join a commit of many, for a pipeline or a loop's tasks
+    _TransactionSource  (transaction.py) every call acts on the one transaction, sees what it has
+                        done so far, and is durable when that is committed
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ def ask(source: Source, question: Callable[[RaxTransaction], T]) -> T:
 
 def require_writable(source: Source, to: str) -> None:
     """ReadOnlyStore at once, with what was to be done, where the source is a store open with readonly=True."""
-    if isinstance(source, Direct):
+    if isinstance(source, StoreSource):
         source.require_writable(to)
 
 
@@ -108,7 +110,7 @@ def changing(operation: Callable[Concatenate[WriteTransaction, A], T]) -> Callab
 
 def in_pieces(source: Source, given: P, act: Callable[[P, WriteTransaction], T], most: int = PIECE) -> list[T]:
     """Results of the act for so many at a time, a commit each: others write in between. In a transaction for all."""
-    step = most if isinstance(source, Direct) else max(1, len(given))
+    step = most if isinstance(source, StoreSource) else max(1, len(given))
     return [source.submit(partial(act, given[start : start + step])) for start in range(0, len(given), step)]
 
 
@@ -117,15 +119,15 @@ def parse_timeout(source: Source, timeout: float | None) -> float:
     if timeout == 0:  # most reads
         return 0.0
     seconds = timeout_of(timeout)
-    if seconds and not isinstance(source, Direct):
+    if seconds and not isinstance(source, StoreSource):
         raise TransactionError(
             f"timeout={timeout!r} inside a transaction: nothing comes while it is open; wait before it begins"
         )
     return seconds
 
 
-class Moment:
-    """One transaction to read in: whatever is read by way of it is of one state."""
+class SnapshotSource:
+    """The Source of handles that read in one transaction, and so see one state of the store."""
 
     __slots__ = ("_txn", "env")
 
@@ -141,12 +143,12 @@ class Moment:
         return nullcontext(self._txn)
 
     def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
-        """Refused."""
+        """TransactionError: nothing is written here."""
         raise TransactionError("a transaction to read in takes no write")
 
 
-class Direct:
-    """Calls on the store itself."""
+class StoreSource:
+    """The Source of a store's own handles."""
 
     __slots__ = ("buffer", "closed", "env", "lock_timeout", "read", "share", "transaction")
 

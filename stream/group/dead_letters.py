@@ -33,7 +33,7 @@ from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import NodeLimits
 from ..entries.range_read import get, read_range
-from ..entries.session import Direct, Moment, Source, in_pieces
+from ..entries.session import SnapshotSource, Source, StoreSource, in_pieces
 from ..jobs.results import Given, name_of
 from ..jobs.results import put as put_result
 from ..node.arguments import Name, Text, name_bytes, text_of
@@ -121,14 +121,14 @@ class DeadLetters(Generic[V]):
             if found is None:
                 return 0
             number, header = found
-            is_final = isinstance(self._source, Direct | Moment)  # what a transaction has changed may be undone
+            is_final = isinstance(self._source, StoreSource | SnapshotSource)  # else what is seen may be undone
             known = self._source.env.attached(Counts).known if is_final else {}
             key = number, self._origin, self._group
             added, length, last, own = known.get(key, (0, 0, StreamID.MIN, 0))
             if header.next_ordinal - added != header.length - length or header.last < last:  # not only more, since
                 last, own = StreamID.MIN, 0
             if header.last > last:
-                new = Moment(self._source.env, txn)
+                new = SnapshotSource(self._source.env, txn)
                 own += sum(map(self.owns, read_range(new, self._name, last.next(), StreamID.MAX, None, False, None)))
             known[key] = header.next_ordinal, header.length, StreamID(*header.last), own
             return own

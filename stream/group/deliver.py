@@ -43,7 +43,7 @@ from ..entries import header as headers
 from ..entries.count import Counter
 from ..entries.header import StreamHeader, shown
 from ..entries.range_read import look_up, read_now
-from ..entries.session import Direct, Source
+from ..entries.session import Source, StoreSource
 from ..entries.writer import StreamWriter
 from ..node.entry import Entry, delivered
 from ..node.packed_ids import pack_ids, row_of
@@ -135,7 +135,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
             attempts(source, wanted._replace(most=0), targets)
         return Answer()
     line = line_of(wanted, targets)
-    may_wait = isinstance(source, Direct) and all(target.after is None for target in targets)
+    may_wait = isinstance(source, StoreSource) and all(target.after is None for target in targets)
     is_empty = (
         may_wait and (line, wanted.consumer) in times.empty_reads and not source.env.commits.in_own_transaction()
     )
@@ -196,7 +196,7 @@ def _in_time(source: Source, wanted: GroupRead, targets: list[Target]) -> tuple[
 
     left = source.lock_timeout
     try:
-        if wanted.deadline is None or not isinstance(source, Direct):
+        if wanted.deadline is None or not isinstance(source, StoreSource):
             return source.submit(operation)
         left = min(left, max(0.0, wanted.deadline - clocks.monotonic()))
         return source.submit(operation, left)

@@ -22,7 +22,7 @@ from ...storage.wake.stop import StopFlag, is_stopped
 from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import shown
-from ..entries.session import PIECE, PIECE_ASKED, Direct, Source, ask, in_pieces, parse_timeout
+from ..entries.session import PIECE, PIECE_ASKED, Source, StoreSource, ask, in_pieces, parse_timeout
 from ..entries.sweep import sweep
 from ..jobs.results import Result, name_of, packed
 from ..jobs.results import put as put_result
@@ -143,7 +143,7 @@ class Group(Generic[V]):
         acked = parse_ids("ack", ack)
         min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
         wait = parse_timeout(self._source, timeout)
-        at_once = min_idle is not None or not isinstance(self._source, Direct)
+        at_once = min_idle is not None or not isinstance(self._source, StoreSource)
         target = Target(self._stream, after, acked)
         found: list[Entry] = []
         created = False
@@ -299,7 +299,7 @@ class Group(Generic[V]):
         from ..jobs.processes import Children  # noqa: PLC0415 - loaded where it is used
         from ..jobs.worker import Worker  # noqa: PLC0415
 
-        if not isinstance(self._source, Direct):
+        if not isinstance(self._source, StoreSource):
             raise TransactionError("worker() inside a transaction: a worker has transactions of its own")
         begin = self._source.transaction() if transaction and self._source.transaction is not None else None
         if transaction and begin is None:
@@ -348,7 +348,8 @@ class Group(Generic[V]):
             with self._source.read() as txn:
                 state, number, header = self._found(txn)
                 result = result_of(txn, number, header, state, sid)
-            if result.status != "timeout" or timeout == 0 or is_stopped(stop) or not isinstance(self._source, Direct):
+            if (result.status != "timeout" or timeout == 0 or is_stopped(stop)
+                    or not isinstance(self._source, StoreSource)):
                 return result
             if not self._source.env.attached(Waiting).wait({condition: "timeout"}, deadline, stop=stop):
                 timeout = 0  # one last look
@@ -452,7 +453,7 @@ class Group(Generic[V]):
             now = now_ms()
             created = group.consumer(txn, owner) is None
             member = group.ensure_consumer(txn, owner, now)
-            most = min(left, PIECE_ASKED) if isinstance(self._source, Direct) else left
+            most = min(left, PIECE_ASKED) if isinstance(self._source, StoreSource) else left
             looks = min(attempts, claiming.SCAN_FACTOR * most)
             return *claiming.autoclaim(txn, stream, group, member, floor, first, looks, most, justid, now), created
 
@@ -648,7 +649,7 @@ class Group(Generic[V]):
             return True
 
         gone = self._source.submit(operation)
-        if gone and isinstance(self._source, Direct):
+        if gone and isinstance(self._source, StoreSource):
             sweep(self._source)
         return gone
 
@@ -675,7 +676,7 @@ class Group(Generic[V]):
         Outside a transaction, commits of about 10,000 entries are used; the last one deletes the consumer.
         """
         raw = member_name(name, "consumer")
-        most = PIECE if isinstance(self._source, Direct) else None
+        most = PIECE if isinstance(self._source, StoreSource) else None
         heir = None if to is None else member_name(to, "consumer")
         if pending not in ("refuse", "drop"):
             raise InvalidArgument(f"pending={pending!r} is unknown; it is 'refuse' or 'drop', or name an heir with to=")

@@ -22,7 +22,7 @@ from ..entries import deferred as records
 from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import NodeLimits
-from ..entries.session import Direct, Source
+from ..entries.session import Source, StoreSource
 from ..node.arguments import duration_ms, text_of
 from ..node.decode import flatten
 from ..node.entry import Entry, FieldText
@@ -153,7 +153,7 @@ def release_due(source: Source, stream: bytes, due: int | None) -> float | None:
     In a store that it may not write to, or where it cannot just now, the read goes on without.
     """
     env = source.env
-    if due is None or not isinstance(source, Direct) or env.readonly or env.commits.in_own_transaction():
+    if due is None or not isinstance(source, StoreSource) or env.readonly or env.commits.in_own_transaction():
         return None
     now = now_ms()
     if due <= now:

@@ -23,7 +23,7 @@ from weakref import ref
 from ...storage.errors import StoreClosed, StoreError
 from ...storage.wake.stop import Bell
 from ...store import Store, parts
-from ...stream.entries.batch import Batch, kept
+from ...stream.entries.batch import BatchSource, kept
 from ...stream.entries.session import bound
 from ...stream.group.waiter import Waiting
 from ...stream.jobs.worker import Worker
@@ -31,7 +31,7 @@ from .lane import Call, Lane, run_each
 
 if TYPE_CHECKING:
     from ...index.pubsub.pubsub import PubSub
-    from ...stream.entries.session import Direct
+    from ...stream.entries.session import StoreSource
     from ...stream.streams import Streams
 
 H = TypeVar("H")  # a plain handle
@@ -46,7 +46,7 @@ _WAKES = 0.5  # seconds between looks at what a signal's handler has done
 class Threads:
     """What the handles of one open AsyncStore share."""
 
-    source: Direct
+    source: StoreSource
     streams: Streams
     pubsub: PubSub
 
@@ -66,7 +66,7 @@ class Threads:
         """Have the calls from now on go to this store; it may be the one before, opened again."""
         self.store: Store = store
         self.source, self.streams, self.pubsub = parts(store)
-        self.batch: Batch = Batch(self.source)
+        self.batch: BatchSource = BatchSource(self.source)
         self.waiting: Waiting = self.source.env.attached(Waiting)
 
     def call(self, lane: str, function: Callable[[], T], is_alone: bool = False) -> asyncio.Future[T]:

@@ -24,8 +24,8 @@ from ...storage.errors import RaxlogError, StoreClosed, StoreError
 from ...storage.log.transaction import WriteTransaction
 from ...storage.notices import report
 from ...store import Store, parts
-from ...stream.entries.batch import Batch
-from ...stream.entries.session import Moment, ask
+from ...stream.entries.batch import BatchSource
+from ...stream.entries.session import SnapshotSource, ask
 from ...stream.group.waiter import Condition
 from ...stream.state import State, first_key_from, row_of
 from ...transaction import Calls
@@ -82,7 +82,7 @@ class _Unflushed:
     buffer = None
     lock_timeout = 0.0
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: BatchSource) -> None:
         self._batch = batch
         self.env = batch.env
         self.submit = batch.submit
@@ -105,12 +105,12 @@ class Engine:
         self._use(store)
 
     def _use(self, store: Store) -> None:
-        direct, streams, pubsub = parts(store)
+        source, streams, pubsub = parts(store)
         self.store = store
-        self._batch = Batch(direct)
+        self._batch = BatchSource(source)
         self._writing = Keys(Calls(streams, pubsub, self._batch), State(_Unflushed(self._batch)),
                              partial(self.events.publish, publish=self.publish), self._batch)
-        self.reading: Keys = Keys(Calls(streams, pubsub, direct), store.state,
+        self.reading: Keys = Keys(Calls(streams, pubsub, source), store.state,
                             partial(self.events.publish, publish=store.channels.publish))
         self.is_open: bool = True
 
@@ -340,10 +340,10 @@ class Engine:
 
     def _direct(self, session: Client, command: Command, words: list[bytes], is_aside: bool = False) -> object:
         if command.kind is LOOKS:
-            direct, streams, pubsub = parts(self.store)
-            with direct.read() as txn:
-                moment = Moment(direct.env, txn)
-                keys = Keys(Calls(streams, pubsub, moment), State(moment))
+            source, streams, pubsub = parts(self.store)
+            with source.read() as txn:
+                snapshot = SnapshotSource(source.env, txn)
+                keys = Keys(Calls(streams, pubsub, snapshot), State(snapshot))
                 return _guarded(command.handler, Run(keys, session), words)
         return _guarded(command.handler, Run(self.reading, session, is_aside=is_aside), words)
 

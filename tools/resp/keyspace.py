@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from ...storage.clocks import now_ms
 from ...storage.format.keys import MAX_NAME
-from ...stream.entries.batch import Batch
+from ...stream.entries.batch import BatchSource
 from ...stream.node.arguments import stored_bytes
 from ...stream.state import State
 from ...stream.stream import Stream
@@ -58,7 +58,7 @@ class Keys:
     """
 
     def __init__(self, calls: Calls, state: State, note: Note = lambda kind, event, name: None,
-                 batch: Batch | None = None) -> None:
+                 batch: BatchSource | None = None) -> None:
         self.calls = calls
         self.state = state
         self.note = note

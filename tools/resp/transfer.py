@@ -36,14 +36,14 @@ class Transfer:
     """A transfer: which keys there were. ``replaces``: also where the other side has one of that name."""
 
     def __init__(self, store: Store, replaces: bool, report: Report = lambda place, keys: None) -> None:
-        direct, streams, pubsub = parts(store)
+        source, streams, pubsub = parts(store)
         self.done: Counter[str] = Counter()  # by kind
         self.kept: Counter[str] = Counter()  # there already
         self.left_out: Counter[str] = Counter()
         self._store = store
         self._replaces = replaces
         self._report = report
-        self._keys = Keys(Calls(streams, pubsub, direct), store.state)
+        self._keys = Keys(Calls(streams, pubsub, source), store.state)
 
     def take(self, rows: Iterable[Row]) -> None:
         """Have keys in the store."""

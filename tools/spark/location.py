@@ -24,7 +24,7 @@ from ...storage.engine import registry
 from ...storage.errors import CorruptionError, InvalidArgument, NotAStore
 from ...storage.folder import directory
 from ...storage.tree import meta_pages
-from ...stream.entries.session import Direct
+from ...stream.entries.session import StoreSource
 
 SNAPSHOT, SHARDS, LIVE = "snapshot", "shards", "live store"
 
@@ -103,11 +103,11 @@ def require_data(place: DataLocation) -> None:
 
 
 @contextlib.contextmanager
-def opened(path: str) -> Iterator[Direct]:
+def opened(path: str) -> Iterator[StoreSource]:
     """The store or snapshot at ``path``, for reading; closed and unmapped at the end."""
     if not Path(path).is_dir():
         raise NotAStore(f"there is nothing at {path} (any more) on this machine; load the data frame again")
-    source = Direct(registry.read_only(Path(path)), 0.0)
+    source = StoreSource(registry.read_only(Path(path)), 0.0)
     try:
         yield source
     finally:
