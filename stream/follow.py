@@ -18,7 +18,7 @@ from ..storage.errors import TransactionError
 from ..storage.wake.stop import StopFlag, is_stopped
 from .entries.header import shown
 from .entries.session import Source, StoreSource
-from .group.waiter import Condition, Seen, Waiting, stream_moves
+from .group.waiter import Condition, Seen, WaitQueues, stream_moves
 from .jobs.deferred import release_due
 from .node.arguments import duration_ms
 from .node.stream_id import IDLike, StreamID, make_id, parse_id
@@ -69,7 +69,7 @@ class Follower(Generic[V]):
             except BaseException:
                 self._entries = None  # the next call reads on behind ``after``
                 raise
-            if has_looked and not self._source.env.attached(Waiting).wait(
+            if has_looked and not self._source.env.attached(WaitQueues).wait(
                     self._waits_for[0], deadline, self._waits_for[1], stop=self._stop):
                 break
         raise StopIteration

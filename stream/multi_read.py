@@ -15,7 +15,7 @@ from .entries.range_read import read_range
 from .entries.session import Source, parse_timeout
 from .group.deliver import Answer, GroupRead, Room, Target, history_start, parse_ids, read_group
 from .group.state import SeenTimes
-from .group.waiter import Condition, Seen, Waiting, stream_moves
+from .group.waiter import Condition, Seen, WaitQueues, stream_moves
 from .jobs.deferred import release_due
 from .node.arguments import Name, duration_ms, member_name, name_bytes, texts_of, whole
 from .node.stream_id import MAX64, IDLike, StreamID, make_id, parse_id
@@ -56,7 +56,7 @@ def read_streams(source: Source, streams: Asked[N], count: int | None, timeout: 
             break
         if found or not wait:
             return found
-        if not source.env.attached(Waiting).wait(seen, deadline, due, stop=stop):
+        if not source.env.attached(WaitQueues).wait(seen, deadline, due, stop=stop):
             break
     return Found()
 

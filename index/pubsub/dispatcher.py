@@ -33,7 +33,7 @@ from ...storage.log.transaction import WriteTransaction
 from ...storage.threads import start
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import StoreSource
-from ...stream.group.waiter import Condition, Waiting
+from ...stream.group.waiter import Condition, WaitQueues
 from ..subjects import subscription
 from ..subjects.match import Cache
 from . import channel_index, ring
@@ -234,7 +234,7 @@ class Dispatcher:
             end(inbox, failed)
 
     def _listen(self) -> None:
-        waiting = self._source.env.attached(Waiting)
+        waiting = self._source.env.attached(WaitQueues)
         moved = Condition(lambda txn: self._changes)
         seen: dict[Condition, Hashable] = {}
         due: dict[Inbox[Any], float] = {}

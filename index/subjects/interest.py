@@ -22,7 +22,7 @@ from ...storage.errors import StoreClosed
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
 from ...stream.entries.session import StoreSource, ask
-from ...stream.group.waiter import Condition, Waiting
+from ...stream.group.waiter import Condition, WaitQueues
 from ...stream.node.arguments import duration_ms
 from . import subject as subjects
 from .sublist import all_rows, head_of
@@ -73,7 +73,7 @@ class Watch:
             if state is not self._reported:
                 self._reported = state
                 return state
-            if not self._source.env.attached(Waiting).wait({self._probe: state}, deadline, stop=stop):
+            if not self._source.env.attached(WaitQueues).wait({self._probe: state}, deadline, stop=stop):
                 return None
         return None
 

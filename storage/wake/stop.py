@@ -50,14 +50,14 @@ class Stop:
 StopFlag = Stop | threading.Event  # an event is noticed within 100 ms
 
 
-class Bell(Protocol):
+class Waker(Protocol):
     """What a sleeper is woken by: the lock that its thread sleeps on, or something that wakes a task."""
 
     def release(self) -> None:
         """Wake it, from any thread; RuntimeError where it has been woken, or is gone. Must take no lock of raxlog's."""
 
 
-def wake(sleeper: Bell) -> None:
+def wake(sleeper: Waker) -> None:
     """End a sleep; harmless where it has been ended already."""
     try:
         sleeper.release()

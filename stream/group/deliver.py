@@ -61,7 +61,7 @@ from .state import (
     locate_group,
     require_group,
 )
-from .waiter import Condition, Waiting, group_moves, stream_moves
+from .waiter import Condition, WaitQueues, group_moves, stream_moves
 
 MOST_DELIVERIES = (1 << 63) - 1
 AT_ONCE = 128  # rows of the PEL looked through before the entries are
@@ -152,7 +152,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     if answer or not wait or not may_wait:
         return answer
     again, created = _acknowledged(targets), answer.created
-    waiting = source.env.attached(Waiting)
+    waiting = source.env.attached(WaitQueues)
     with waiting.turn(line, deadline, stop) as waiter:
         while waiter.awake and not is_stopped(stop):
             with source.read() as txn:

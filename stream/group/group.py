@@ -63,7 +63,7 @@ from .state import (
     no_group,
     require_group,
 )
-from .waiter import Condition, Waiting
+from .waiter import Condition, WaitQueues
 
 if TYPE_CHECKING:
     from ...transaction import Transaction
@@ -351,7 +351,7 @@ class Group(Generic[V]):
             if (result.status != "timeout" or timeout == 0 or is_stopped(stop)
                     or not isinstance(self._source, StoreSource)):
                 return result
-            if not self._source.env.attached(Waiting).wait({condition: "timeout"}, deadline, stop=stop):
+            if not self._source.env.attached(WaitQueues).wait({condition: "timeout"}, deadline, stop=stop):
                 timeout = 0  # one last look
 
     def job(self, id: IDLike) -> Job:

@@ -7,7 +7,7 @@
              ┌─────────┼────────────────────┐
            line      line                 line      what was seen, and when to look again
              │         │         ┌──────────┼──────────┐
-           waiter    waiter    waiter     waiter     waiter     (a thread and its lock each, or a task and its bell)
+           waiter    waiter    waiter     waiter     waiter     (a thread and its lock each, or a task and its waker)
 
 A condition is a value read in a transaction: a stream's last ID, a group's version.
 A reader passes the values it has seen, and sleeps until one differs. No wake-up is lost:
@@ -45,7 +45,7 @@ from ...storage.errors import RaxlogError, StoreClosed, TransactionError
 from ...storage.locks.shared_file import SHARED
 from ...storage.tree.lmdb_errors import translated
 from ...storage.trees.rax import RaxTransaction
-from ...storage.wake.stop import Bell, StopFlag, is_stopped, sleep, wake
+from ...storage.wake.stop import StopFlag, Waker, is_stopped, sleep, wake
 from ...storage.wake.watcher import SAFETY_PERIOD, Watcher
 from ..entries import header as headers
 from .state import find_group
@@ -84,9 +84,9 @@ Seen = Mapping[Condition, Hashable]  # with their values in the transaction that
 class Waiter:
     """A thread in a line, from turn() until its ``with`` ends, or a task, from join() to leave(). Not to be shared."""
 
-    __slots__ = ("__weakref__", "armed", "awake", "bell", "key", "lock", "number", "timer")
+    __slots__ = ("__weakref__", "armed", "awake", "key", "lock", "number", "timer", "waker")
 
-    def __init__(self, key: Hashable, bell: Bell | None = None) -> None:
+    def __init__(self, key: Hashable, waker: Waker | None = None) -> None:
         self.key: Hashable = key
         self.number: int = 0  # in order of arrival
         self.awake: bool = True  # it looks, or is about to
@@ -94,7 +94,7 @@ class Waiter:
         self.armed: float = -math.inf  # when it went to sleep last
         self.lock: threading.Lock = threading.Lock()
         self.lock.acquire()
-        self.bell: Bell | threading.Lock = bell or self.lock
+        self.waker: Waker | threading.Lock = waker or self.lock
 
 
 class _Line:
@@ -114,8 +114,8 @@ class _Line:
         return next(self.waiters.values(), None)
 
 
-class Waiting(Attachment):
-    """All waits of one environment in this process. Get it by env.attached(Waiting)."""
+class WaitQueues(Attachment):
+    """All waits of one environment in this process. Get it by env.attached(WaitQueues)."""
 
     def __init__(self, env: Environment, safety_period: float = SAFETY_PERIOD) -> None:
         self._env = env
@@ -312,20 +312,20 @@ class Waiting(Attachment):
             return
         first.awake = line.ready or (line.due is not None and now >= line.due)
         if first.awake or first.timer != line.due:
-            wake(first.bell)
+            wake(first.waker)
 
     def _wake_all(self) -> None:
         for line in self._lines.values():
             for waiter in line.waiters.values():
                 waiter.awake = True
-                wake(waiter.bell)
+                wake(waiter.waker)
 
     def clock_moved(self) -> None:
         """Have each sleeper look at the clock again."""
         with self._mutex:
             for line in self._lines.values():
                 for waiter in line.waiters.values():
-                    wake(waiter.bell)
+                    wake(waiter.waker)
 
     # -- looking ------------------------------------------------------------------------
 

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from weakref import ref
 
 from ...storage.errors import StoreClosed, StoreError
-from ...storage.wake.stop import Bell
+from ...storage.wake.stop import Waker
 from ...store import Store, parts
 from ...stream.entries.batch import BatchSource, kept
 from ...stream.entries.session import bound
-from ...stream.group.waiter import Waiting
+from ...stream.group.waiter import WaitQueues
 from ...stream.jobs.worker import Worker
 from .lane import Call, Lane, run_each
 
@@ -52,7 +52,7 @@ class Threads:
 
     def __init__(self, store: Store) -> None:
         self.use(store)
-        self.turns: dict[object, Bell] = {}  # of tasks that wait: one that nothing else refers to lives by it
+        self.turns: dict[object, Waker] = {}  # of tasks that wait: one that nothing else refers to lives by it
         self.workers: dict[Handle[Worker], Lane] = {}  # that run
         self.refusal: str | None = None  # why nothing more is taken, once close() has been called
         self.lanes: dict[str, Lane] = {  # 256 or 32 results come together: a few milliseconds of the loop's time
@@ -67,7 +67,7 @@ class Threads:
         self.store: Store = store
         self.source, self.streams, self.pubsub = parts(store)
         self.batch: BatchSource = BatchSource(self.source)
-        self.waiting: Waiting = self.source.env.attached(Waiting)
+        self.waiting: WaitQueues = self.source.env.attached(WaitQueues)
 
     def call(self, lane: str, function: Callable[[], T], is_alone: bool = False) -> asyncio.Future[T]:
         """Have a function called in a lane; in "writes" within the next commit, or alone between commits."""
@@ -90,8 +90,8 @@ class Threads:
             worker._plain.stop()
         await self._idle(self.workers.values(), timeout)
         self.refusal = f"the store {self.store.path} has been closed (aclose()). Open it again."
-        for bell in self.turns.values():
-            bell.release()
+        for waker in self.turns.values():
+            waker.release()
         await self._idle(self.lanes.values(), timeout)
         await self.lanes["others"].call(self.store.close).future
         for lane in self.lanes.values():

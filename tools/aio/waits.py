@@ -40,7 +40,7 @@ Look = tuple[T, Seen, float | None]  # what was found; else what was seen, and w
 Delivery = tuple[dict[bytes, Position | None], Answer]  # where the groups stood before, and what was delivered
 
 
-class _Bell(asyncio.Event):
+class _TaskWaker(asyncio.Event):
     """Wakes a task. From any thread."""
 
     def __init__(self) -> None:
@@ -64,20 +64,20 @@ class Readiness(Generic[T]):
         self._waiting = threads.waiting  # it stays in the lines of the store as it was opened
         self._look = look
         self._deadline = clocks.monotonic() + seconds
-        self._bell = _Bell()
-        self._waiter = Waiter(key or object(), self._bell)
+        self._waker = _TaskWaker()
+        self._waiter = Waiter(key or object(), self._waker)
         self._last: tuple[Seen, float | None] | None = None  # of the last look that found something
 
     async def __aenter__(self) -> Self:
         if not self._waiting.is_watched:
             await self._threads.call("reads", self._waiting.watch)
-        self._threads.turns[self] = self._bell
+        self._threads.turns[self] = self._waker
         self._waiting.join(self._waiter)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._threads.turns.pop(self, None)
-        if self._bell.loop.is_running():  # else the garbage collector drops the task, in any thread, under any lock
+        if self._waker.loop.is_running():  # else the garbage collector drops the task, in any thread, under any lock
             self._waiting.leave(self._waiter)
 
     async def __call__(self) -> T | None:
@@ -100,13 +100,13 @@ class Readiness(Generic[T]):
         """Sleep until there is a reason to look (True), or the deadline passes."""
         while True:
             self._threads.require_open()
-            self._bell.clear()
+            self._waker.clear()
             left = self._waiting.rest(self._waiter, self._deadline)
             if not left:
                 return left is None
-            timer = None if left == math.inf else self._bell.loop.call_later(left, self._bell.set)
+            timer = None if left == math.inf else self._waker.loop.call_later(left, self._waker.set)
             try:
-                await self._bell.wait()
+                await self._waker.wait()
             finally:
                 if timer is not None:
                     timer.cancel()

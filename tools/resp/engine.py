@@ -58,7 +58,7 @@ class Block(NamedTuple):
     rows: tuple[bytes, ...] = ()  # of the state: the heads of lists
 
 
-class Waiter:
+class BlockedCommand:
     def __init__(self, number: int, session: Client, command: Command, future: asyncio.Future[object]) -> None:
         self.number = number  # in order of arrival
         self.session = session
@@ -73,7 +73,7 @@ class Outcome(NamedTuple):
     """A command's reply, and what blocked ones have got by it."""
 
     reply: object
-    served: list[tuple[Waiter, object]]
+    served: list[tuple[BlockedCommand, object]]
 
 
 class _Unflushed:
@@ -97,7 +97,7 @@ class Engine:
         self.threads: Threads = Threads(store)
         self._loop = asyncio.get_running_loop()
         self._lane = Lane(f"commands on {store.path}", self._commit, 256)
-        self._blocked: dict[bytes, dict[int, Waiter]] = {}
+        self._blocked: dict[bytes, dict[int, BlockedCommand]] = {}
         self._numbers = count(1)
         self.events: Events = Events()
         self._expiring: asyncio.Future[Outcome] | None = None
@@ -151,15 +151,16 @@ class Engine:
         self._expires()
         if command.kind is ALONE:
             return self.alone(partial(self._direct, session, command, words))
-        waiter = Waiter(next(self._numbers), session, command, self._loop.create_future()) if may_block else None
+        blocked = (BlockedCommand(next(self._numbers), session, command, self._loop.create_future())
+                   if may_block else None)
 
         def function() -> Outcome:
             run = Run(self._writing, session, may_block)
             reply = _guarded(command.handler, run, words)
             if isinstance(reply, Block):
-                assert waiter is not None
-                self._register(waiter, reply)
-                return Outcome(waiter, [])
+                assert blocked is not None
+                self._register(blocked, reply)
+                return Outcome(blocked, [])
             return Outcome(reply, self._serve(run, words) if self._blocked else [])
 
         future: asyncio.Future[Any] = self._lane.call(function).future
@@ -175,7 +176,7 @@ class Engine:
         def function() -> Outcome:
             run = Run(self._writing, session)
             replies: list[bytes] = []
-            served: list[tuple[Waiter, object]] = []
+            served: list[tuple[BlockedCommand, object]] = []
             at = 0
             while at < len(requests):
                 if command.together is not None and not self._blocked:
@@ -249,36 +250,36 @@ class Engine:
 
         return self._lane.call(function).future
 
-    async def wait(self, waiter: Waiter) -> object:
+    async def wait(self, blocked: BlockedCommand) -> object:
         """The reply to a command that is blocked; NIL after its time. Cancelled, it has taken nothing."""
-        block = waiter.block
+        block = blocked.block
         deadline = None if not block.seconds else clocks.elapsed() + block.seconds
-        watch = asyncio.create_task(self._watch(waiter))
+        watch = asyncio.create_task(self._watch(blocked))
         try:
             left = None if deadline is None else max(0.0, deadline - clocks.elapsed())
-            await asyncio.wait([waiter.future], timeout=left)
-            if waiter.future.done() or not await self._withdraw(waiter):
-                return await waiter.future
+            await asyncio.wait([blocked.future], timeout=left)
+            if blocked.future.done() or not await self._withdraw(blocked):
+                return await blocked.future
             return NIL
         finally:
             watch.cancel()
-            if not waiter.future.done():
-                self._lane.call(partial(self._remove, waiter))
+            if not blocked.future.done():
+                self._lane.call(partial(self._remove, blocked))
 
-    async def _watch(self, waiter: Waiter) -> None:
+    async def _watch(self, blocked: BlockedCommand) -> None:
         """Try again when another process has committed."""
         store = self.store
         try:
-            async with self._readiness(waiter.block) as ready:
-                while not waiter.future.done() and await ready():
-                    await self._lane.call(partial(self._serve_all, [waiter])).future
+            async with self._readiness(blocked.block) as ready:
+                while not blocked.future.done() and await ready():
+                    await self._lane.call(partial(self._serve_all, [blocked])).future
         except StoreClosed:
             await self.alone(lambda: None)  # behind what has closed it
             if store is not self.store:
-                await self._watch(waiter)
+                await self._watch(blocked)
         except RaxlogError as error:
-            if not waiter.future.done():
-                waiter.future.set_result(failure(error))
+            if not blocked.future.done():
+                blocked.future.set_result(failure(error))
 
     def _readiness(self, block: Block) -> Readiness[Any]:
         if not block.rows:
@@ -292,8 +293,8 @@ class Engine:
 
         return Readiness(self.threads, look, math.inf)
 
-    async def _withdraw(self, waiter: Waiter) -> bool:
-        outcome = await self._lane.call(partial(self._remove, waiter)).future
+    async def _withdraw(self, blocked: BlockedCommand) -> bool:
+        outcome = await self._lane.call(partial(self._remove, blocked)).future
         return outcome.reply is not None
 
     # -- keys that go -------------------------------------------------------------------
@@ -355,9 +356,9 @@ class Engine:
         self._batch.commit(calls)
         for call in calls:
             if call.error is None:
-                for waiter, reply in call.result.served:
-                    self._forget(waiter)
-                    self._loop.call_soon_threadsafe(_resolve, waiter.future, reply)
+                for blocked, reply in call.result.served:
+                    self._forget(blocked)
+                    self._loop.call_soon_threadsafe(_resolve, blocked.future, reply)
 
     def _tried(self, command: Command, run: Run[Client], words: list[bytes]) -> object:
         """The reply of a command among others; its error, where it has changed nothing and they need not be undone."""
@@ -372,28 +373,28 @@ class Engine:
                 raise
             return failure(error)
 
-    def _register(self, waiter: Waiter, block: Block) -> None:
-        waiter.block = block
-        waiter.is_over = False
+    def _register(self, blocked: BlockedCommand, block: Block) -> None:
+        blocked.block = block
+        blocked.is_over = False
         for name, _ in block.streams:
-            self._blocked.setdefault(name, {})[waiter.number] = waiter
+            self._blocked.setdefault(name, {})[blocked.number] = blocked
 
-    def _forget(self, waiter: Waiter) -> None:
-        waiter.is_over = True
-        for name, _ in waiter.block.streams:
+    def _forget(self, blocked: BlockedCommand) -> None:
+        blocked.is_over = True
+        for name, _ in blocked.block.streams:
             line = self._blocked.get(name, {})
-            line.pop(waiter.number, None)
+            line.pop(blocked.number, None)
             if not line:
                 self._blocked.pop(name, None)
 
-    def _remove(self, waiter: Waiter) -> Outcome:
+    def _remove(self, blocked: BlockedCommand) -> Outcome:
         """Have it wait no more; the reply is None where it has been served."""
-        was_blocked = not waiter.is_over and waiter.served is not self._batch.txn
+        was_blocked = not blocked.is_over and blocked.served is not self._batch.txn
         if was_blocked:
-            self._forget(waiter)
+            self._forget(blocked)
         return Outcome(True if was_blocked else None, [])
 
-    def _serve(self, run: Run[Client], words: Iterable[bytes]) -> list[tuple[Waiter, object]]:
+    def _serve(self, run: Run[Client], words: Iterable[bytes]) -> list[tuple[BlockedCommand, object]]:
         """Try the commands again that wait for a stream of which one of these is the key."""
         if not self._blocked:
             return []
@@ -402,21 +403,21 @@ class Engine:
             names = set(self._blocked)
         return self._serve_names(names)
 
-    def _serve_names(self, names: Iterable[bytes]) -> list[tuple[Waiter, object]]:
+    def _serve_names(self, names: Iterable[bytes]) -> list[tuple[BlockedCommand, object]]:
         lines = [line for name in names if (line := self._blocked.get(name))]
-        waiters = {number: waiter for line in lines for number, waiter in line.items()}
-        return self._serve_all([waiters[number] for number in sorted(waiters)]).served
+        blocked_commands = {number: blocked for line in lines for number, blocked in line.items()}
+        return self._serve_all([blocked_commands[number] for number in sorted(blocked_commands)]).served
 
-    def _serve_all(self, waiters: list[Waiter]) -> Outcome:
-        served: list[tuple[Waiter, object]] = []
-        for waiter in waiters:
-            if waiter.is_over or waiter.served is self._batch.txn:
+    def _serve_all(self, blocked_commands: list[BlockedCommand]) -> Outcome:
+        served: list[tuple[BlockedCommand, object]] = []
+        for blocked in blocked_commands:
+            if blocked.is_over or blocked.served is self._batch.txn:
                 continue
-            run = Run(self._writing, waiter.session, is_again=True)
-            reply = self._tried(waiter.command, run, waiter.block.words)
+            run = Run(self._writing, blocked.session, is_again=True)
+            reply = self._tried(blocked.command, run, blocked.block.words)
             if not isinstance(reply, Nil):
-                waiter.served = self._batch.txn
-                served.append((waiter, reply))
+                blocked.served = self._batch.txn
+                served.append((blocked, reply))
         return Outcome(None, served)
 
 

@@ -16,7 +16,7 @@ from ...index.pubsub.channels import ChannelMessage, Subscriber
 from ...storage.errors import RaxlogError
 from ...storage.notices import report
 from . import table
-from .engine import LOG, Engine, Outcome, Waiter, failure
+from .engine import LOG, Engine, Outcome, BlockedCommand, failure
 from .keyspace import Keys
 from .options import Options
 from .replies import CommandError, Pieces, Push, bare, encoded
@@ -295,7 +295,7 @@ class Session:
                 reply = await one if isinstance(one, asyncio.Future) else one
                 if isinstance(reply, Outcome):
                     reply = reply.reply
-                if isinstance(reply, Waiter):
+                if isinstance(reply, BlockedCommand):
                     self._writer.write(bytes(replies))
                     replies.clear()
                     reply = await self._blocked(reply)
@@ -384,12 +384,12 @@ class Session:
             return self.server.engine.read(self, command, words)
         return self.server.engine.write(self, command, words, words[0].lower() in _BLOCKS)
 
-    async def _blocked(self, waiter: Waiter) -> object:
+    async def _blocked(self, blocked: BlockedCommand) -> object:
         """Wait for the reply, and notice a client that leaves in the meantime."""
         self._pause()
         await self._drain()
         self.is_blocked = True
-        wait = asyncio.create_task(self.server.engine.wait(waiter))
+        wait = asyncio.create_task(self.server.engine.wait(blocked))
         listen = asyncio.create_task(self._reader.read(_CHUNK))
         try:
             while not wait.done():

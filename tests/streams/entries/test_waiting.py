@@ -18,7 +18,7 @@ from counting import other_threads
 from raxlog.storage.engine.environment import Environment
 from raxlog.storage.wake import wake_file, watcher
 from raxlog.stream.group import deliver
-from raxlog.stream.group.waiter import Waiter, Waiting
+from raxlog.stream.group.waiter import Waiter, WaitQueues
 from waiting_cases import SOON, Sleeper, asleep, seen_now
 
 
@@ -28,15 +28,15 @@ def env(store: raxlog.Store) -> Environment:
 
 
 @pytest.fixture
-def waiting(env: Environment) -> Waiting:
-    return env.attached(Waiting)
+def waiting(env: Environment) -> WaitQueues:
+    return env.attached(WaitQueues)
 
 
 # -- waking ----------------------------------------------------------------------------------
 
 
 def test_a_sleeper_wakes_when_its_stream_moves(
-    store: raxlog.Store, env: Environment, waiting: Waiting
+    store: raxlog.Store, env: Environment, waiting: WaitQueues
 ) -> None:
     sleeper = Sleeper(waiting, seen_now(env, b"orders"))
     assert asleep(waiting, 1)
@@ -47,7 +47,7 @@ def test_a_sleeper_wakes_when_its_stream_moves(
 
 
 def test_what_came_before_the_wait_is_not_slept_through(
-    store: raxlog.Store, env: Environment, waiting: Waiting
+    store: raxlog.Store, env: Environment, waiting: WaitQueues
 ) -> None:
     seen = seen_now(env, b"orders")
     store.stream("orders").append({"item": "book"})
@@ -55,7 +55,7 @@ def test_what_came_before_the_wait_is_not_slept_through(
 
 
 def test_a_read_of_several_streams_waits_for_each_where_another_reader_was_faster(
-    store: raxlog.Store, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+    store: raxlog.Store, waiting: WaitQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = [store.stream(name).create_group("g", "0", create_stream=True) for name in ("a", "b")]
     attempts = deliver.attempts
@@ -82,7 +82,7 @@ def test_a_read_of_several_streams_waits_for_each_where_another_reader_was_faste
 
 
 def test_creating_and_deleting_a_stream_is_a_movement(
-    store: raxlog.Store, env: Environment, waiting: Waiting
+    store: raxlog.Store, env: Environment, waiting: WaitQueues
 ) -> None:
     store.stream("orders").append({"item": "book"})
     sleeper = Sleeper(waiting, seen_now(env, b"orders"))
@@ -93,7 +93,7 @@ def test_creating_and_deleting_a_stream_is_a_movement(
 
 
 def test_of_a_hundred_sleepers_on_a_hundred_streams_only_the_one_concerned_wakes(
-    store: raxlog.Store, env: Environment, waiting: Waiting
+    store: raxlog.Store, env: Environment, waiting: WaitQueues
 ) -> None:
     sleepers = [Sleeper(waiting, seen_now(env, b"stream-%d" % n)) for n in range(100)]
     assert asleep(waiting, 100)
@@ -110,7 +110,7 @@ def test_of_a_hundred_sleepers_on_a_hundred_streams_only_the_one_concerned_wakes
 
 
 def test_a_deadline_ends_a_wait_and_a_due_time_is_a_reason_to_look(
-    env: Environment, waiting: Waiting
+    env: Environment, waiting: WaitQueues
 ) -> None:
     seen = seen_now(env, b"orders")
     begun = time.monotonic()
@@ -125,7 +125,7 @@ def test_a_deadline_ends_a_wait_and_a_due_time_is_a_reason_to_look(
 
 
 def test_other_peoples_commits_do_not_prolong_a_deadline(
-    store: raxlog.Store, env: Environment, waiting: Waiting
+    store: raxlog.Store, env: Environment, waiting: WaitQueues
 ) -> None:
     begun = time.monotonic()
     sleeper = Sleeper(waiting, seen_now(env, b"orders"), deadline=begun + 0.3)
@@ -167,7 +167,7 @@ class Counter:
         return thread
 
     def _stand(self, who: str, deadline: float, due: float | None) -> None:
-        waiting = self.env.attached(Waiting)
+        waiting = self.env.attached(WaitQueues)
         with contextlib.suppress(raxlog.StoreClosed), waiting.turn("counter", deadline) as place:
             while place.awake:
                 seen = seen_now(self.env, b"jobs")
@@ -181,7 +181,7 @@ class Counter:
 
 
 def test_those_who_wait_in_a_line_are_served_in_the_order_they_came(
-    store: raxlog.Store, env: Environment, waiting: Waiting
+    store: raxlog.Store, env: Environment, waiting: WaitQueues
 ) -> None:
     counter = Counter(env)
     threads = []
@@ -202,7 +202,7 @@ def test_those_who_wait_in_a_line_are_served_in_the_order_they_came(
 
 
 def test_who_finds_nothing_keeps_his_place_and_spares_those_behind_him_the_look(
-    store: raxlog.Store, env: Environment, waiting: Waiting
+    store: raxlog.Store, env: Environment, waiting: WaitQueues
 ) -> None:
     counter = Counter(env)
     threads = []
@@ -222,7 +222,7 @@ def test_who_finds_nothing_keeps_his_place_and_spares_those_behind_him_the_look(
 
 
 def test_who_gives_up_hands_the_place_to_the_next(
-    store: raxlog.Store, env: Environment, waiting: Waiting
+    store: raxlog.Store, env: Environment, waiting: WaitQueues
 ) -> None:
     counter = Counter(env)
     impatient = counter.queue("impatient", patience=0.1)
@@ -237,7 +237,7 @@ def test_who_gives_up_hands_the_place_to_the_next(
 
 
 def test_a_newcomer_does_not_overtake_one_who_is_about_to_wake(
-    store: raxlog.Store, env: Environment, waiting: Waiting
+    store: raxlog.Store, env: Environment, waiting: WaitQueues
 ) -> None:
     counter = Counter(env)
     for n in range(20):
@@ -252,7 +252,7 @@ def test_a_newcomer_does_not_overtake_one_who_is_about_to_wake(
 
 
 def test_a_due_time_lets_the_line_out_one_after_the_other(
-    env: Environment, waiting: Waiting
+    env: Environment, waiting: WaitQueues
 ) -> None:
     counter = Counter(env)
     due = time.monotonic() + 0.3
@@ -267,7 +267,7 @@ def test_a_due_time_lets_the_line_out_one_after_the_other(
 
 
 def test_the_next_in_line_keeps_the_time_when_the_first_has_left(
-    env: Environment, waiting: Waiting
+    env: Environment, waiting: WaitQueues
 ) -> None:
     counter = Counter(env)
     due = time.monotonic() + 0.4
@@ -281,7 +281,7 @@ def test_the_next_in_line_keeps_the_time_when_the_first_has_left(
 
 
 def test_a_place_that_its_thread_lost_does_not_block_the_line(
-    env: Environment, waiting: Waiting
+    env: Environment, waiting: WaitQueues
 ) -> None:
     lost = Waiter("counter")
     waiting.join(lost)
@@ -297,7 +297,7 @@ def test_a_place_that_its_thread_lost_does_not_block_the_line(
 
 
 def test_closing_the_store_ends_every_wait_and_the_watcher(
-    store: raxlog.Store, env: Environment, waiting: Waiting
+    store: raxlog.Store, env: Environment, waiting: WaitQueues
 ) -> None:
     sleepers = [Sleeper(waiting, seen_now(env, b"orders")) for _ in range(3)]
     assert asleep(waiting, 3)
@@ -319,7 +319,7 @@ def test_there_is_no_watcher_before_the_first_wait(store: raxlog.Store) -> None:
 
 
 def test_without_an_inotify_instance_waiting_still_works(
-    store: raxlog.Store, env: Environment, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+    store: raxlog.Store, env: Environment, waiting: WaitQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left(*_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -385,7 +385,7 @@ def test_a_wait_whose_stream_always_moves_and_never_has_anything_ends_at_its_tim
 
 
 def test_what_is_due_for_ever_and_never_found_neither_burns_a_core_nor_outlives_the_deadline(
-    waiting: Waiting
+    waiting: WaitQueues
 ) -> None:
     looks = 0
     began = time.monotonic()
@@ -399,7 +399,7 @@ def test_what_is_due_for_ever_and_never_found_neither_burns_a_core_nor_outlives_
 
 
 def test_what_moves_at_the_deadline_is_looked_at_once_more(store: raxlog.Store, env: Environment,
-                                                           waiting: Waiting) -> None:
+                                                           waiting: WaitQueues) -> None:
     seen = seen_now(env, b"orders")
     deadline = time.monotonic() + 0.2
     with waiting.turn("line", deadline) as waiter:

@@ -22,7 +22,7 @@ from raxlog.storage import crash_point
 from raxlog.storage.engine.environment import Environment
 from raxlog.storage.locks.shared_file import WAKE
 from raxlog.storage.wake import watcher
-from raxlog.stream.group.waiter import Waiting
+from raxlog.stream.group.waiter import WaitQueues
 from waiting_cases import SOON, Sleeper, asleep, seen_now
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -34,8 +34,8 @@ def env(store: raxlog.Store) -> Environment:
 
 
 @pytest.fixture
-def waiting(env: Environment) -> Waiting:
-    return env.attached(Waiting)
+def waiting(env: Environment) -> WaitQueues:
+    return env.attached(WaitQueues)
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_killed_waiter_disturbs_nobody_and_leaves_nothing(
 
 
 def test_a_commit_whose_writer_was_killed_before_it_told_is_seen_within_the_safety_period(
-    store: raxlog.Store, env: Environment, waiting: Waiting, start: Start
+    store: raxlog.Store, env: Environment, waiting: WaitQueues, start: Start
 ) -> None:
     program = """
 import os, signal, sys, raxlog
@@ -143,7 +143,7 @@ def inherited_watches() -> list[str]:
 
 
 def test_a_forked_child_has_a_watch_of_its_own_and_takes_no_event_from_its_parent(
-    store: raxlog.Store, env: Environment, waiting: Waiting
+    store: raxlog.Store, env: Environment, waiting: WaitQueues
 ) -> None:
     orders = store.stream("orders")
     mine = Sleeper(waiting, seen_now(env, b"orders"))
@@ -154,7 +154,7 @@ def test_a_forked_child_has_a_watch_of_its_own_and_takes_no_event_from_its_paren
         with contextlib.suppress(BaseException):
             watches = inherited_watches()
             woke = store.read({"orders": "0"}, 1, 10)
-            status = 0 if woke and not watches and env.attached(Waiting) is not waiting else 2
+            status = 0 if woke and not watches and env.attached(WaitQueues) is not waiting else 2
         os._exit(status)
     time.sleep(0.2)
     orders.append({"item": "book"})
@@ -169,10 +169,10 @@ def test_an_interrupt_ends_a_wait_at_once_and_leaves_nothing_behind(
     process = start("""
 import sys, time, raxlog
 from raxlog.stream.group.waiter import Condition, stream_moves
-from raxlog.stream.group.waiter import Waiting
+from raxlog.stream.group.waiter import WaitQueues
 store = raxlog.open(sys.argv[1])
 env = store._env
-waiting = env.attached(Waiting)
+waiting = env.attached(WaitQueues)
 for kind in ("plain", "line"):
     try:
         print("ready", flush=True)
@@ -202,7 +202,7 @@ import mmap, struct, sys, threading, time
 import raxlog
 from raxlog.storage.wake.watcher import Watcher
 from raxlog.stream.group.waiter import Condition, stream_moves
-from raxlog.stream.group.waiter import Waiting
+from raxlog.stream.group.waiter import WaitQueues
 path, board, slots, mutant = sys.argv[1:]
 if mutant == "drain after the look":
     def look_then_drain(self):
@@ -212,7 +212,7 @@ if mutant == "drain after the look":
     Watcher._drain_and_look = look_then_drain
 store = raxlog.open(path, durability="relaxed")
 env = store._env
-waiting = env._attached[Waiting] = Waiting(env, safety_period=30.0)
+waiting = env._attached[WaitQueues] = WaitQueues(env, safety_period=30.0)
 with open(board, "r+b") as file:
     memory = mmap.mmap(file.fileno(), 0)
 def follow(slot):

@@ -9,7 +9,7 @@ from typing import Any
 
 import raxlog
 from raxlog.storage.engine.environment import Environment
-from raxlog.stream.group.waiter import Condition, Waiting, stream_moves
+from raxlog.stream.group.waiter import Condition, WaitQueues, stream_moves
 
 SOON = 2.0  # seconds; far more than a wake-up takes, far less than a test may
 
@@ -21,7 +21,7 @@ def seen_now(env: Environment, *names: bytes) -> dict[Condition, Hashable]:
         return {Condition(stream_moves, name): stream_moves(txn, name) for name in names}
 
 
-def asleep(waiting: Waiting, count: int) -> bool:
+def asleep(waiting: WaitQueues, count: int) -> bool:
     """Whether so many, within a moment, sleep in lines that have been looked at in vain."""
     end = time.monotonic() + SOON
     while sum(not each.awake for line in list(waiting._lines.values()) for each in list(line.waiters.values())
@@ -35,7 +35,7 @@ def asleep(waiting: Waiting, count: int) -> bool:
 class Sleeper(threading.Thread):
     """A thread that waits once; ``outcome`` is what came of it."""
 
-    def __init__(self, waiting: Waiting, seen: dict[Condition, Hashable],
+    def __init__(self, waiting: WaitQueues, seen: dict[Condition, Hashable],
                  deadline: float | None = None) -> None:
         super().__init__(daemon=True)
         self.outcome: object = None
