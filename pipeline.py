@@ -28,7 +28,7 @@ from .stream.node.typed import Entry, Kind
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams
-from .transaction import Calls
+from .transaction import CommitScope
 
 H = TypeVar("H")  # a handle, bound to the pipeline's batch
 P = ParamSpec("P")
@@ -49,7 +49,7 @@ class _Step:
         return True
 
 
-class Queue(Generic[H]):
+class QueuedCalls(Generic[H]):
     """The calls of a handle, queued: each returns the pipeline."""
 
     __slots__ = ("_handle", "_pipeline")
@@ -63,11 +63,11 @@ class Queue(Generic[H]):
         return self._pipeline._add(function)
 
 
-def _queued(method: Callable[Concatenate[H, P], object]) -> Callable[Concatenate[Queue[H], P], Pipeline]:
+def _queued(method: Callable[Concatenate[H, P], object]) -> Callable[Concatenate[QueuedCalls[H], P], Pipeline]:
     """A method of the handle as one that is queued, of the same parameters and explanation."""
 
     @wraps(method)
-    def queue(self: Queue[H], /, *args: P.args, **options: P.kwargs) -> Pipeline:
+    def queue(self: QueuedCalls[H], /, *args: P.args, **options: P.kwargs) -> Pipeline:
         given: Any = map(kept, args)
         named: Any = {name: kept(value) for name, value in options.items()}
         return self._add(partial(method, self._handle, *given, **named))
@@ -81,7 +81,7 @@ def _range(stream: Stream, start: IDLike = "-", end: IDLike = "+", count: int | 
     return list(stream.range(start, end, count, reverse=reverse))
 
 
-class QueuedStream(Queue[Stream[Any]]):
+class QueuedStream(QueuedCalls[Stream[Any]]):
     """The calls of a stream."""
 
     append: Final = _queued(Stream.append)
@@ -104,7 +104,7 @@ class QueuedStream(Queue[Stream[Any]]):
     groups: Final = _queued(Stream.groups)
 
 
-class QueuedGroup(Queue[Group]):
+class QueuedGroup(QueuedCalls[Group]):
     """The calls of a consumer group."""
 
     read: Final = _queued(Group.read)
@@ -127,7 +127,7 @@ class QueuedGroup(Queue[Group]):
     destroy: Final = _queued(Group.destroy)
 
 
-class QueuedState(Queue[State]):
+class QueuedState(QueuedCalls[State]):
     """The calls of the durable key-value space."""
 
     get: Final = _queued(State.get)
@@ -135,7 +135,7 @@ class QueuedState(Queue[State]):
     delete: Final = _queued(State.__delitem__)
 
 
-class Pipeline(Queue[Calls]):
+class Pipeline(QueuedCalls[CommitScope]):
     """Calls that are queued until execute(): made by ``store.pipeline()``. For one thread at a time."""
 
     __slots__ = ("_batch", "_source", "_steps")
@@ -144,7 +144,7 @@ class Pipeline(Queue[Calls]):
         self._source = source
         self._batch = BatchSource(source)
         self._steps: list[_Step] = []
-        self._handle = Calls(streams, pubsub, self._batch)
+        self._handle = CommitScope(streams, pubsub, self._batch)
 
     def __enter__(self) -> Self:
         return self
@@ -175,16 +175,16 @@ class Pipeline(Queue[Calls]):
         """The durable key-value space; its calls are queued."""
         return QueuedState(self, self._handle.state)
 
-    publish: Final = _queued(Calls.publish)
-    bind: Final = _queued(Calls.bind)
-    unbind: Final = _queued(Calls.unbind)
-    streams: Final = _queued(Calls.streams)
-    rename_stream: Final = _queued(Calls.rename_stream)
-    copy_stream: Final = _queued(Calls.copy_stream)
-    restore_stream: Final = _queued(Calls.restore_stream)
-    delete_stream: Final = _queued(Calls.delete_stream)
-    read: Final = _queued(Calls.read)
-    read_group: Final = _queued(Calls.read_group)
+    publish: Final = _queued(CommitScope.publish)
+    bind: Final = _queued(CommitScope.bind)
+    unbind: Final = _queued(CommitScope.unbind)
+    streams: Final = _queued(CommitScope.streams)
+    rename_stream: Final = _queued(CommitScope.rename_stream)
+    copy_stream: Final = _queued(CommitScope.copy_stream)
+    restore_stream: Final = _queued(CommitScope.restore_stream)
+    delete_stream: Final = _queued(CommitScope.delete_stream)
+    read: Final = _queued(CommitScope.read)
+    read_group: Final = _queued(CommitScope.read_group)
 
     def _add(self, function: Callable[[], object]) -> Pipeline:
         """Queue a call on a handle that is bound to the pipeline's batch, as the methods do."""

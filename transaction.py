@@ -102,7 +102,7 @@ class _Exit:
         tx._leave(*raised)
 
 
-class Calls:
+class CommitScope:
     """The calls that can be part of one commit, of a transaction or of a pipeline (pipeline.py)."""
 
     __slots__ = ("_pubsub", "_source", "_streams")
@@ -196,7 +196,7 @@ class Calls:
                                   claim_idle, ack, None, self._streams.encoding)
 
 
-class Transaction(Calls):
+class Transaction(CommitScope):
     """All or nothing, one commit: made by ``store.transaction()``, used with ``with``."""
 
     __slots__ = ("_ended", "_owner", "_spoiled", "_steps", "_store_source", "_thread", "_txn")

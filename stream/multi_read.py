@@ -13,7 +13,7 @@ from ..storage.wake.stop import StopFlag, is_stopped
 from .entries import header as headers
 from .entries.range_read import read_range
 from .entries.session import Source, parse_timeout
-from .group.deliver import Answer, GroupRead, Room, Target, history_start, parse_ids, read_group
+from .group.deliver import Answer, GroupRead, ReplyBudget, Target, history_start, parse_ids, read_group
 from .group.state import SeenTimes
 from .group.waiter import Condition, Seen, WaitQueues, stream_moves
 from .jobs.deferred import release_due
@@ -82,17 +82,17 @@ def look_behind(source: Source, streams: Asked[N], count: int | None, total: int
 
 def _read_once(source: Source, starts: list[tuple[N, bytes, StreamID | None]], count: int | None,
                total: int | None, max_bytes: int | None, encoding: str | None) -> Found[N]:
-    room = Room(total, max_bytes)
+    budget = ReplyBudget(total, max_bytes)
     found: list[tuple[N, list[Entry]]] = []
     for key, name, start in starts:
         if start is None:
             continue
         entries = []
-        for entry in read_range(source, name, start, StreamID.MAX, room.left_of(count), False, None):
-            if room.takes is not None and not room.takes(entry):
+        for entry in read_range(source, name, start, StreamID.MAX, budget.left_of(count), False, None):
+            if budget.takes is not None and not budget.takes(entry):
                 break
             entries.append(entry)
-        room.took(len(entries))
+        budget.took(len(entries))
         if entries:
             found.append((key, texts_of(entries, encoding)))
     return Found(found)

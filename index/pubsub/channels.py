@@ -34,7 +34,7 @@ from ...stream.node.stream_id import now_ms
 from . import channel_index, ring
 from .channel_index import CHANNEL, GLOB, SHARD
 from .dispatcher import Dispatcher
-from .inbox import Queue, end
+from .inbox import LiveInbox, end
 from .leases import Leases
 from .live_subscription import DEFAULT_LIMIT
 from .ring import LiveMessage
@@ -58,7 +58,7 @@ class ChannelMessage(Figures):
     data: Text
 
 
-class Subscriber(Queue[ChannelMessage]):
+class Subscriber(LiveInbox[ChannelMessage]):
     """One client's subscriptions to channels, globs and shard channels. Made by store.channels.
 
     Take messages as from any subscription, by iterating or by get(). A message that matches a channel

@@ -37,7 +37,7 @@ from ...stream.group.waiter import Condition, WaitQueues
 from ..subjects import subscription
 from ..subjects.match import Cache
 from . import channel_index, ring
-from .inbox import Callbacks, Inbox, Queue, end, forget, formed, put, signal
+from .inbox import Callbacks, Inbox, LiveInbox, end, forget, formed, put, signal
 from .leases import Leases, remove_owner
 from .ring import LiveMessage
 
@@ -61,8 +61,8 @@ class Dispatcher:
         self._next: int | None = None  # the number of the message to read next
         self.callbacks: Callbacks = Callbacks()
         # By subscription ID; by (kind, channel or glob) and then listener: the number of its first message.
-        self._subjects: dict[int, tuple[Queue[Any], int]] = {}
-        self._channels: dict[tuple[bytes, bytes], dict[Queue[Any], int]] = {}
+        self._subjects: dict[int, tuple[LiveInbox[Any], int]] = {}
+        self._channels: dict[tuple[bytes, bytes], dict[LiveInbox[Any], int]] = {}
         self._durables: dict[Inbox[Any], tuple[Condition, float]] = {}
         self._inboxes: set[Inbox[Any]] = set()
         _all.add(self)
@@ -111,21 +111,21 @@ class Dispatcher:
         if owner is not None and not self.inherited and not self._closed:
             self._source.submit(lambda txn: change(txn, owner))
 
-    def add_subject(self, number: int, listener: Queue[Any], since: int) -> None:
+    def add_subject(self, number: int, listener: LiveInbox[Any], since: int) -> None:
         """Register the listener of a subscription. To be called before its commit."""
         self._subjects[number] = (listener, since)
 
-    def remove_subject(self, number: int, listener: Queue[Any]) -> None:
+    def remove_subject(self, number: int, listener: LiveInbox[Any]) -> None:
         """Unregister it, unless the ID is another listener's by now (after an undone attempt)."""
         if self._subjects.get(number, _NONE)[0] is listener:
             self._subjects.pop(number, None)
 
-    def add_channel(self, kind: bytes, name: bytes, listener: Queue[Any], since: int) -> None:
+    def add_channel(self, kind: bytes, name: bytes, listener: LiveInbox[Any], since: int) -> None:
         """Register a listener on a channel or glob. To be called before its commit."""
         with self._mutex:
             self._channels.setdefault((kind, name), {})[listener] = since
 
-    def remove_channel(self, kind: bytes, name: bytes, listener: Queue[Any]) -> None:
+    def remove_channel(self, kind: bytes, name: bytes, listener: LiveInbox[Any]) -> None:
         with self._mutex:
             held = self._channels.get((kind, name), {})
             held.pop(listener, None)
@@ -183,7 +183,7 @@ class Dispatcher:
         """Remove all subscriptions, in one commit, and end the threads. PubSub.close() calls this."""
         inboxes = self._end()
         for inbox in inboxes:
-            if isinstance(inbox, Queue):
+            if isinstance(inbox, LiveInbox):
                 end(inbox)  # their subscriptions are removed together, below
             else:
                 inbox.close()
@@ -275,7 +275,7 @@ class Dispatcher:
             with self._mutex:
                 inboxes = list(self._inboxes)
             for inbox in inboxes:
-                if isinstance(inbox, Queue):
+                if isinstance(inbox, LiveInbox):
                     inbox.missed_at_most += lost
             self._next = first
         if self._next >= following:
@@ -328,7 +328,7 @@ def _deliver(number: int, message: LiveMessage, glob: bytes | None, listeners: _
 
 
 _Delivery = tuple[int, LiveMessage, bytes | None, "_Listeners"]
-_Listeners = list[tuple[Queue[Any], int]]  # listeners, each with the number of its first message
+_Listeners = list[tuple[LiveInbox[Any], int]]  # listeners, each with the number of its first message
 _NONE = (None, 0)
 _RING = Condition(lambda txn: ring.position(txn)[0])
 _all: weakref.WeakSet[Dispatcher] = weakref.WeakSet()

@@ -185,7 +185,7 @@ class Inbox(Generic[M]):
             raise InvalidArgument("this subscription has a callback, which gets its messages; to take them, pass none")
 
 
-class Queue(Inbox[M]):
+class LiveInbox(Inbox[M]):
     """An inbox for live messages that holds up to ``max_queued`` of them.
 
     ``dropped``         messages dropped because the queue was full
@@ -246,18 +246,18 @@ def forget(inbox: Inbox[Any]) -> None:
     shut(inbox)
 
 
-def put(queue: Queue[M], message: M) -> None:
+def put(inbox: LiveInbox[M], message: M) -> None:
     """Queue a message, unless there is no room."""
-    if len(queue._waiting) >= queue._max_queued:
-        queue.dropped += 1
+    if len(inbox._waiting) >= inbox._max_queued:
+        inbox.dropped += 1
         return
-    queue._waiting.append(message)
-    signal(queue)
+    inbox._waiting.append(message)
+    signal(inbox)
 
 
-def formed(queue: Queue[M], message: LiveMessage, glob: bytes | None) -> M:
+def formed(inbox: LiveInbox[M], message: LiveMessage, glob: bytes | None) -> M:
     """The message as users get it, the same object for all; ``glob`` is the pattern that matched, on a channel."""
-    return queue._form(message, glob)
+    return inbox._form(message, glob)
 
 
 def _report(error: BaseException) -> None:

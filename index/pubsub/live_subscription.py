@@ -24,7 +24,7 @@ from ...stream.node.stream_id import StreamID
 from ..subjects import sublist
 from ..subjects.subscription import Subscription, row_key
 from .dispatcher import Dispatcher
-from .inbox import Queue, end
+from .inbox import LiveInbox, end
 from .leases import owner_bytes
 from .ring import LiveMessage
 
@@ -77,7 +77,7 @@ class Message:
         return f"Message({self.subject!r}, {self.fields!r}{place})"
 
 
-class LiveSubscription(Queue[Message]):
+class LiveSubscription(LiveInbox[Message]):
     """A live subscription. Made by store.subscribe(); iterate over it, or call get().
 
     ``subject`` is the pattern; ``queue`` the group whose members share the messages, or None; ``id`` its ID in

@@ -227,7 +227,7 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
         stream = writer.locate(txn, target.stream)
         found.append((stream, require_group(txn, stream, target.stream, wanted.group)))
     answer = Answer()
-    room = Room(wanted.total, wanted.max_bytes)
+    budget = ReplyBudget(wanted.total, wanted.max_bytes)
     claiming = wanted.min_idle is not None
     for target, (stream, group) in zip(targets, found, strict=True):
         assert stream is not None
@@ -240,31 +240,31 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
         if group.consumer(txn, wanted.consumer) is None:
             answer.created.add(target.stream)
         consumer = group.ensure_consumer(txn, wanted.consumer, now)
-        count = room.left_of(wanted.most)
+        count = budget.left_of(wanted.most)
         if target.after is not None:
             claiming = False  # as in Redis: behind a history, nothing is claimed
-            entries = read_history(txn, stream, group, consumer, target.after, count, now, room.takes)
+            entries = read_history(txn, stream, group, consumer, target.after, count, now, budget.takes)
         else:
             entries = []
             is_paused = group.paused > now
             if claiming and not is_paused:
-                entries, more = claim_idle(txn, stream, group, consumer, wanted, count, now, room.takes)
+                entries, more = claim_idle(txn, stream, group, consumer, wanted, count, now, budget.takes)
                 passing = passing or more
             left = None if count is None else count - len(entries)
             left = 0 if is_paused else left
             before = group.last
-            entries += read_new(txn, stream, group, consumer, left, wanted.noack, now, room.takes)
+            entries += read_new(txn, stream, group, consumer, left, wanted.noack, now, budget.takes)
             if group.subjects and not entries:
                 passing = passing or before < group.last < stream.header.last
         if entries or target.after is not None:
             answer.append((target.stream, entries))
-        room.took(len(entries))
+        budget.took(len(entries))
         if txn.changes != changes:
             group.set_seen(txn, consumer, now)
     return answer, passing
 
 
-class Room:
+class ReplyBudget:
     """How much a reply may still take: entries and bytes over all streams."""
 
     def __init__(self, total: int | None, max_bytes: int | None) -> None:

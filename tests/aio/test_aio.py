@@ -377,7 +377,7 @@ def test_a_group_that_nobody_else_reads_goes_back_where_it_stood(run: Callable[[
             before = await group.info()
             for _ in range(50):
                 task = asyncio.create_task(group.read("w", 3, noack=random.random() < 0.5))
-                while not store._threads.lanes["writes"]._under_way:
+                while not store._threads.executors["writes"]._under_way:
                     await asyncio.sleep(0)
                 await asyncio.sleep(0)
                 task.cancel()

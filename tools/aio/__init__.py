@@ -3,5 +3,5 @@
     raxlog.aio ──> handles.py        what users hold
                    ├── waits.py      tasks that wait for entries, without a thread; async for
                    ├── worker.py     handlers that are coroutines
-                   └── threads.py    three lanes (lane.py): writes, in batches (batch.py); reads; other calls
+                   └── threads.py    threads (serial_executor.py): writes, in batches (batch.py); reads; others
 """

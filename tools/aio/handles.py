@@ -39,7 +39,7 @@ from ...stream.node.typed import Either, Entry, Kind, V
 from ...stream.state import State
 from ...stream.stream import Stream
 from ...transaction import Transaction
-from .lane import Lane, run_each
+from .serial_executor import SerialExecutor, run_each
 from .threads import Attribute, Handle, Property, Threads, made, making, on
 from .waits import Ahead, AsyncFollower, Look, Readiness, read_group, readiness, until
 from .worker import AsyncWorker, serve
@@ -232,11 +232,11 @@ class AsyncStore(Handle[Store]):
 
     async def __aenter__(self) -> Self:
         if self._opener is not None:
-            lane = Lane("opening", run_each, 1)
+            executor = SerialExecutor("opening", run_each, 1)
             try:
-                store = await lane.finish(self._opener, Store.close)
+                store = await executor.finish(self._opener, Store.close)
             finally:
-                lane.end()
+                executor.end()
             super().__init__(Threads(store), store)
             self._opener = None
         return self
@@ -263,7 +263,7 @@ class AsyncStore(Handle[Store]):
         because a function of transact() or run() hangs, StoreError is raised a second later, and the store stays open.
         """
         if self._closing is None or (self._closing.done() and (self._closing.cancelled() or self._closing.exception())):
-            self._threads.lanes["writes"].require_loop()
+            self._threads.executors["writes"].require_loop()
             limit = self._threads.source.lock_timeout if timeout is None else timeout
             self._closing = asyncio.create_task(self._threads.close(limit))
         await asyncio.shield(self._closing)  # of a task that is cancelled, too, no thread stays

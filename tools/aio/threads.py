@@ -27,7 +27,7 @@ from ...stream.entries.batch import BatchSource, kept
 from ...stream.entries.session import bound
 from ...stream.group.waiter import WaitQueues
 from ...stream.jobs.worker import Worker
-from .lane import Call, Lane, run_each
+from .serial_executor import ExecutorCall, SerialExecutor, run_each
 
 if TYPE_CHECKING:
     from ...index.pubsub.pubsub import PubSub
@@ -53,12 +53,13 @@ class Threads:
     def __init__(self, store: Store) -> None:
         self.use(store)
         self.turns: dict[object, Waker] = {}  # of tasks that wait: one that nothing else refers to lives by it
-        self.workers: dict[Handle[Worker], Lane] = {}  # that run
+        self.workers: dict[Handle[Worker], SerialExecutor] = {}  # that run
         self.refusal: str | None = None  # why nothing more is taken, once close() has been called
-        self.lanes: dict[str, Lane] = {  # 256 or 32 results come together: a few milliseconds of the loop's time
-            "writes": Lane(f"writes to {store.path}", self._write, 256),
-            "reads": Lane(f"reads of {store.path}", run_each, 32),
-            "others": Lane(f"calls of {store.path}", run_each, 1),
+        # 256 or 32 results come together: a few milliseconds of the loop's time
+        self.executors: dict[str, SerialExecutor] = {
+            "writes": SerialExecutor(f"writes to {store.path}", self._write, 256),
+            "reads": SerialExecutor(f"reads of {store.path}", run_each, 32),
+            "others": SerialExecutor(f"calls of {store.path}", run_each, 1),
         }
         _wake(asyncio.get_running_loop(), ref(self))
 
@@ -69,12 +70,12 @@ class Threads:
         self.batch: BatchSource = BatchSource(self.source)
         self.waiting: WaitQueues = self.source.env.attached(WaitQueues)
 
-    def call(self, lane: str, function: Callable[[], T], is_alone: bool = False) -> asyncio.Future[T]:
-        """Have a function called in a lane; in "writes" within the next commit, or alone between commits."""
+    def call(self, executor: str, function: Callable[[], T], is_alone: bool = False) -> asyncio.Future[T]:
+        """Have an executor call a function; "writes" within the next commit, or alone between commits."""
         self.require_open()
-        return self.lanes[lane].call(function, is_alone).future
+        return self.executors[executor].call(function, is_alone).future
 
-    def _write(self, calls: list[Call[Any]]) -> None:
+    def _write(self, calls: list[ExecutorCall[Any]]) -> None:
         """Run these calls in their order, in as few commits as can be. In the thread of "writes"."""
         for is_alone, some in groupby(calls, attrgetter("is_alone")):
             (run_each if is_alone else self.batch.commit)(list(some))
@@ -92,16 +93,16 @@ class Threads:
         self.refusal = f"the store {self.store.path} has been closed (aclose()). Open it again."
         for waker in self.turns.values():
             waker.release()
-        await self._idle(self.lanes.values(), timeout)
-        await self.lanes["others"].call(self.store.close).future
-        for lane in self.lanes.values():
-            lane.end()
+        await self._idle(self.executors.values(), timeout)
+        await self.executors["others"].call(self.store.close).future
+        for executor in self.executors.values():
+            executor.end()
 
-    async def _idle(self, lanes: Iterable[Lane], timeout: float) -> None:
-        for lane in list(lanes):
-            if not await lane.idle(timeout):
-                lane.withdraw()
-                if not await lane.idle(_GRACE):
+    async def _idle(self, executors: Iterable[SerialExecutor], timeout: float) -> None:
+        for executor in list(executors):
+            if not await executor.idle(timeout):
+                executor.withdraw()
+                if not await executor.idle(_GRACE):
                     raise StoreError(
                         f"{self.store.path} is not closed: a call that has begun has not ended in {timeout:g} s, and "
                         "cannot be broken off. Nothing more is begun; aclose() again once it has ended."
@@ -129,7 +130,7 @@ class Handle(Generic[H]):
         return f"<raxlog.aio.{type(self).__name__} of {self._plain!r}>"
 
 
-def making(lane: str, method: Callable[Concatenate[H, P], T], make: Callable[[Threads, T], R],
+def making(executor: str, method: Callable[Concatenate[H, P], T], make: Callable[[Threads, T], R],
            ) -> Callable[Concatenate[Handle[H], P], Coroutine[Any, Any, R]]:
     """on(), and what is made of the result for the loop's tasks."""
 
@@ -137,19 +138,19 @@ def making(lane: str, method: Callable[Concatenate[H, P], T], make: Callable[[Th
     async def awaited(self: Handle[H], /, *args: P.args, **options: P.kwargs) -> R:
         given: Any = map(kept, args)
         named: Any = {name: kept(value) for name, value in options.items()}
-        call = partial(method, self._batched if lane == "writes" else self._plain, *given, **named)
-        return make(self._threads, await self._threads.call(lane, call))
+        call = partial(method, self._batched if executor == "writes" else self._plain, *given, **named)
+        return make(self._threads, await self._threads.call(executor, call))
 
     return awaited
 
 
-def on(lane: str, method: Callable[Concatenate[H, P], T],
+def on(executor: str, method: Callable[Concatenate[H, P], T],
        ) -> Callable[Concatenate[Handle[H], P], Coroutine[Any, Any, T]]:
-    """A plain method, of the same types and explanation, as one to be awaited, which is called in this lane.
+    """A plain method, of the same types and explanation, as one to be awaited, which this executor calls.
 
     In "writes" it is a part of the next commit, also where the plain one goes in pieces.
     """
-    return making(lane, method, lambda _, result: result)
+    return making(executor, method, lambda _, result: result)
 
 
 def made(method: Callable[Concatenate[H, P], T], make: Callable[[Threads, T], R],

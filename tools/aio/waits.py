@@ -181,7 +181,7 @@ async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target],
         look = partial(deliver.look, wanted=wanted, targets=targets, times=times)
         is_ready, seen, due = await threads.call("reads", partial(ask, threads.source, look))
         threads.require_open()
-        answer = (await threads.lanes["writes"].finish(deliver_now, undo))[1] if is_ready else Answer()
+        answer = (await threads.executors["writes"].finish(deliver_now, undo))[1] if is_ready else Answer()
         created.update(answer.created)
         answer.created = created
         targets, times = [target._replace(ack=b"") for target in targets], None

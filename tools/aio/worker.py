@@ -25,7 +25,7 @@ from ...stream.group.group import Group
 from ...stream.jobs.outcome import Counts, Snooze, TimeLimit
 from ...stream.jobs.worker import Worker, is_async
 from ...stream.node.typed import Entry, V
-from .lane import Lane, outlast, run_each
+from .serial_executor import SerialExecutor, outlast, run_each
 from .threads import Attribute, Handle, Threads
 
 T = TypeVar("T")
@@ -139,8 +139,8 @@ class AsyncWorker(Handle[Worker]):
         loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[Any]]()
         if isinstance(self._handler, Awaited):
             self._handler.owner, tasks = asyncio.current_task(), self._handler.tasks
-        lane = self._threads.workers[self] = Lane(f"worker {self.name!r}", run_each, 1)
-        ended = lane.call(partial(
+        executor = self._threads.workers[self] = SerialExecutor(f"worker {self.name!r}", run_each, 1)
+        ended = executor.call(partial(
             call, signals=False,
             until=lambda: loop.is_closed() or not threading.main_thread().is_alive())).future
         try:
@@ -152,7 +152,7 @@ class AsyncWorker(Handle[Worker]):
         finally:
             del self._threads.workers[self]
             if not loop.is_closed():  # else the garbage collector drops this task
-                lane.end()
+                executor.end()
                 for task in tasks:
                     task.cancel()
                 if tasks:

@@ -28,8 +28,8 @@ from ...stream.entries.batch import BatchSource
 from ...stream.entries.session import SnapshotSource, ask
 from ...stream.group.waiter import Condition
 from ...stream.state import State, first_key_from, row_of
-from ...transaction import Calls
-from ..aio.lane import Call, Lane, run_each
+from ...transaction import CommitScope
+from ..aio.serial_executor import ExecutorCall, SerialExecutor, run_each
 from ..aio.threads import Threads
 from ..aio.waits import Look, Readiness, readiness
 from .events import Events
@@ -96,7 +96,7 @@ class Engine:
     def __init__(self, store: Store) -> None:
         self.threads: Threads = Threads(store)
         self._loop = asyncio.get_running_loop()
-        self._lane = Lane(f"commands on {store.path}", self._commit, 256)
+        self._executor = SerialExecutor(f"commands on {store.path}", self._commit, 256)
         self._blocked: dict[bytes, dict[int, BlockedCommand]] = {}
         self._numbers = count(1)
         self.events: Events = Events()
@@ -108,17 +108,17 @@ class Engine:
         source, streams, pubsub = parts(store)
         self.store = store
         self._batch = BatchSource(source)
-        self._writing = Keys(Calls(streams, pubsub, self._batch), State(_Unflushed(self._batch)),
+        self._writing = Keys(CommitScope(streams, pubsub, self._batch), State(_Unflushed(self._batch)),
                              partial(self.events.publish, publish=self.publish), self._batch)
-        self.reading: Keys = Keys(Calls(streams, pubsub, source), store.state,
+        self.reading: Keys = Keys(CommitScope(streams, pubsub, source), store.state,
                             partial(self.events.publish, publish=store.channels.publish))
         self.is_open: bool = True
 
     async def close(self, timeout: float) -> None:
         """Complete what has begun, then close the store."""
         self._timer.cancel()
-        await self._lane.idle(timeout)
-        self._lane.end()
+        await self._executor.idle(timeout)
+        self._executor.end()
         try:
             await self.threads.close(timeout)
         except StoreError:  # a call has begun that cannot be broken off; the others have been withdrawn
@@ -163,7 +163,7 @@ class Engine:
                 return Outcome(blocked, [])
             return Outcome(reply, self._serve(run, words) if self._blocked else [])
 
-        future: asyncio.Future[Any] = self._lane.call(function).future
+        future: asyncio.Future[Any] = self._executor.call(function).future
         return future
 
     def write_all(self, session: Client, command: Command, requests: list[list[bytes]]) -> asyncio.Future[Outcome]:
@@ -198,7 +198,7 @@ class Engine:
                 replies.append(encoded(reply, session.protocol))
             return Outcome(Encoded(b"".join(replies)), served)
 
-        return self._lane.call(function).future
+        return self._executor.call(function).future
 
     @property
     def is_spoiled(self) -> bool:
@@ -207,7 +207,7 @@ class Engine:
 
     def alone(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Call a function that makes its own commits, among the writes."""
-        return self._lane.call(function, is_alone=True).future
+        return self._executor.call(function, is_alone=True).future
 
     def reopen(self, sessions: Iterable[Client]) -> None:
         """Close the store, and open it again from the disk, for these. In a command that runs alone."""
@@ -218,8 +218,8 @@ class Engine:
             held.release()
             hold.wait()
 
-        for lane in ("reads", "others"):
-            self._loop.call_soon_threadsafe(self.threads.call, lane, wait)
+        for executor in ("reads", "others"):
+            self._loop.call_soon_threadsafe(self.threads.call, executor, wait)
             held.acquire()
         self.is_open = False
         try:
@@ -248,7 +248,7 @@ class Engine:
             return Outcome(replies, self._serve(Run(self._writing, session),
                                                 [word for _, words in queued for word in words]))
 
-        return self._lane.call(function).future
+        return self._executor.call(function).future
 
     async def wait(self, blocked: BlockedCommand) -> object:
         """The reply to a command that is blocked; NIL after its time. Cancelled, it has taken nothing."""
@@ -264,7 +264,7 @@ class Engine:
         finally:
             watch.cancel()
             if not blocked.future.done():
-                self._lane.call(partial(self._remove, blocked))
+                self._executor.call(partial(self._remove, blocked))
 
     async def _watch(self, blocked: BlockedCommand) -> None:
         """Try again when another process has committed."""
@@ -272,7 +272,7 @@ class Engine:
         try:
             async with self._readiness(blocked.block) as ready:
                 while not blocked.future.done() and await ready():
-                    await self._lane.call(partial(self._serve_all, [blocked])).future
+                    await self._executor.call(partial(self._serve_all, [blocked])).future
         except StoreClosed:
             await self.alone(lambda: None)  # behind what has closed it
             if store is not self.store:
@@ -294,7 +294,7 @@ class Engine:
         return Readiness(self.threads, look, math.inf)
 
     async def _withdraw(self, blocked: BlockedCommand) -> bool:
-        outcome = await self._lane.call(partial(self._remove, blocked)).future
+        outcome = await self._executor.call(partial(self._remove, blocked)).future
         return outcome.reply is not None
 
     # -- keys that go -------------------------------------------------------------------
@@ -302,7 +302,7 @@ class Engine:
     def _expires(self) -> bool:
         """Whether keys are on their way out, whose time has come: what begins now runs behind that."""
         if self._expiring is None and clocks.now_ms() >= self._writing.next_due:
-            self._expiring = self._lane.call(self._expire).future
+            self._expiring = self._executor.call(self._expire).future
             self._expiring.add_done_callback(self._expired)
         return self._expiring is not None
 
@@ -337,22 +337,22 @@ class Engine:
         again = None if at == NEVER else clocks.monotonic() + max(0.0, at - clocks.now_ms()) / 1000
         return False, {_FIRST_DUE: first}, again
 
-    # -- in the lane's thread -----------------------------------------------------------
+    # -- in the executor's thread -------------------------------------------------------
 
     def _direct(self, session: Client, command: Command, words: list[bytes], is_aside: bool = False) -> object:
         if command.kind is LOOKS:
             source, streams, pubsub = parts(self.store)
             with source.read() as txn:
                 snapshot = SnapshotSource(source.env, txn)
-                keys = Keys(Calls(streams, pubsub, snapshot), State(snapshot))
+                keys = Keys(CommitScope(streams, pubsub, snapshot), State(snapshot))
                 return _guarded(command.handler, Run(keys, session), words)
         return _guarded(command.handler, Run(self.reading, session, is_aside=is_aside), words)
 
-    def _commit(self, calls: list[Call[Any]]) -> None:
+    def _commit(self, calls: list[ExecutorCall[Any]]) -> None:
         for is_alone, some in groupby(calls, attrgetter("is_alone")):
             (run_each if is_alone else self._commit_batch)(list(some))
 
-    def _commit_batch(self, calls: list[Call[Outcome]]) -> None:
+    def _commit_batch(self, calls: list[ExecutorCall[Outcome]]) -> None:
         self._batch.commit(calls)
         for call in calls:
             if call.error is None:

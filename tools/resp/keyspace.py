@@ -23,7 +23,7 @@ from ...stream.entries.batch import BatchSource
 from ...stream.node.arguments import stored_bytes
 from ...stream.state import State
 from ...stream.stream import Stream
-from ...transaction import Calls
+from ...transaction import CommitScope
 from .lists import StoredList
 from .replies import CommandError
 
@@ -57,7 +57,7 @@ class Keys:
     ``next_due``  when the first goes, of those that this server has given a time or seen (ms)
     """
 
-    def __init__(self, calls: Calls, state: State, note: Note = lambda kind, event, name: None,
+    def __init__(self, calls: CommitScope, state: State, note: Note = lambda kind, event, name: None,
                  batch: BatchSource | None = None) -> None:
         self.calls = calls
         self.state = state

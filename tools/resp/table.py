@@ -15,7 +15,7 @@ from .keyspace import name_of
 from .replies import CommandError
 
 if TYPE_CHECKING:
-    from ...transaction import Calls
+    from ...transaction import CommitScope
     from .keyspace import Keys
 
 MAX_INT = (1 << 63) - 1
@@ -57,7 +57,7 @@ class Run(NamedTuple, Generic[C]):
     is_aside: bool = False  # its reply is encoded where it runs, and may have iterators for arrays
 
     @property
-    def calls(self) -> Calls:
+    def calls(self) -> CommitScope:
         """The calls on streams."""
         return self.keys.calls
 

@@ -19,7 +19,7 @@ from ...storage.errors import NotInstalled
 from ...storage.format.keys import MAX_NAME
 from ...store import Store, parts
 from ...stream.dump.rdb_file import Row, read_dump
-from ...transaction import Calls
+from ...transaction import CommitScope
 from .keyspace import LIST, MARK, Keys, prefix_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Transfer:
         self._store = store
         self._replaces = replaces
         self._report = report
-        self._keys = Keys(Calls(streams, pubsub, source), store.state)
+        self._keys = Keys(CommitScope(streams, pubsub, source), store.state)
 
     def take(self, rows: Iterable[Row]) -> None:
         """Have keys in the store."""

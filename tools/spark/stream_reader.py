@@ -67,7 +67,7 @@ class _Position(NamedTuple):
         return {"id": str(self.after), "gone": self.gone, "no": self.number, "store": self.store, "of": asked}
 
 
-class _View(NamedTuple):
+class _StreamView(NamedTuple):
     """One stream at one moment."""
 
     store: str
@@ -76,7 +76,7 @@ class _View(NamedTuple):
     counter: Counter
 
     @classmethod
-    def of(cls, source: Source, txn: RaxTransaction, number: int, header: StreamHeader) -> _View:
+    def of(cls, source: Source, txn: RaxTransaction, number: int, header: StreamHeader) -> _StreamView:
         """The stream of this number and header in a store."""
         return cls(source.env.record.uuid.hex(), number, header, Counter(txn, number, header))
 
@@ -95,7 +95,7 @@ class _View(NamedTuple):
 class _Backlog(NamedTuple):
     """What a stream has for the next batch: ``left`` entries after ``after``, up to ``upto``."""
 
-    view: _View
+    view: _StreamView
     after: StreamID
     upto: StreamID
     left: int
@@ -119,7 +119,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._views(new=True) as views:
             return self._offset({_key(view): self._begin(view, True) for view in views})
 
-    def _begin(self, view: _View, by_options: bool) -> _Position:
+    def _begin(self, view: _StreamView, by_options: bool) -> _Position:
         """Where a stream begins: where the options say, or before its first entry if it has come later."""
         start = self._options.start if by_options else None
         if by_options and self._options.from_latest:
@@ -169,7 +169,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     end[_key(one.view)] = one.view.position(upto)
         return self._offset(end)
 
-    def _backlog(self, view: _View, after: StreamID) -> _Backlog:
+    def _backlog(self, view: _StreamView, after: StreamID) -> _Backlog:
         """What is to be read of a stream now."""
         upto = make_id(*view.header.last)
         if self._target is not None:
@@ -197,7 +197,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return total < least and clocks.elapsed() - self._triggered < self._options.max_trigger_delay
 
-    def _checked(self, view: _View, position: _Position) -> _Position | None:
+    def _checked(self, view: _StreamView, position: _Position) -> _Position | None:
         """The position itself, or where to continue after a loss; None: nothing to read now."""
         header, after = view.header, position.after
         other = position.store not in (None, view.store)
@@ -261,7 +261,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         self._lost(f"stream {shown(_name(key))} is no longer in {place.path}")
                         continue
                     # Checked again: a batch that is run again after a restart was planned long ago.
-                    view = _View.of(source, txn, number, header)
+                    view = _StreamView.of(source, txn, number, header)
                     if position is None:
                         begun = self._begin(view, self._asks_other(start, end[key].get("of")))
                         position = begun._replace(number=number, store=upto.store)
@@ -307,7 +307,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return place
 
     @contextmanager
-    def _views(self, new: bool = False) -> Iterator[list[_View]]:
+    def _views(self, new: bool = False) -> Iterator[list[_StreamView]]:
         """The streams chosen, all at one moment, which lasts as long as the block. ``new``: the query begins."""
         options, place = self._options, self._place()
         with opened(place.path) as source:
@@ -319,7 +319,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 data_loss.check(source, names, options)
             with source.read() as txn:
                 found = [headers.find(txn, name) for name in names]
-                yield [_View.of(source, txn, *there) for there in found if there is not None]
+                yield [_StreamView.of(source, txn, *there) for there in found if there is not None]
 
 
 def _shares(left: list[int], most: int) -> list[int]:
@@ -336,7 +336,7 @@ def _position(value: dict[str, Any]) -> _Position:
     return _Position(parse_id(value["id"]), value["gone"], value["no"], value.get("store"))
 
 
-def _key(view: _View) -> str:
+def _key(view: _StreamView) -> str:
     return view.header.name.decode("utf-8", "surrogateescape")
 
 

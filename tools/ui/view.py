@@ -45,8 +45,11 @@ class Trouble(NamedTuple):
     what: str
 
 
-class View(NamedTuple):
-    """All of it at one moment. A row is the place of a stream in the status, and of one of its groups, or -1."""
+class Overview(NamedTuple):
+    """What the tools show of a store at one moment.
+
+    A row is the place of a stream in the status, and of one of its groups, or -1.
+    """
 
     head: str
     wrong: list[Trouble]
@@ -55,17 +58,19 @@ class View(NamedTuple):
     basis: tuple[object, ...]  # what the rows follow from
 
 
-NOTHING = View("", [], [], {}, ())
+NOTHING = Overview("", [], [], {}, ())
 
 
-def view(watch: Watch, picture: Picture, order: str = "trouble", wanted: str = "", before: View = NOTHING) -> View:
+def view(watch: Watch, picture: Picture, order: str = "trouble", wanted: str = "",
+         before: Overview = NOTHING) -> Overview:
     """What is to be shown: rows in one of ORDERS, and of streams and groups with ``wanted`` in their names only.
 
     ``before`` is the view of an earlier picture, whose rows are kept where they would be the same.
     """
     status = picture.status
     if status is None:
-        return View(output.text(watch.path), [Trouble(2, 0, None, "store", output.one_line(picture.error))], [], {}, ())
+        trouble = Trouble(2, 0, None, "store", output.one_line(picture.error))
+        return Overview(output.text(watch.path), [trouble], [], {}, ())
     wrong = troubles(watch, status)
     levels: dict[Key, int] = {}
     for one in wrong:
@@ -74,7 +79,7 @@ def view(watch: Watch, picture: Picture, order: str = "trouble", wanted: str = "
             levels[one.key[0], None] = max(one.level, levels.get((one.key[0], None), 0))
     basis = (status.commit, status.last_commit, order, wanted, levels, any(picture.rates.values()))
     rows = before.rows if basis == before.basis else list(_rows(picture.rates, status, levels, order, wanted))
-    return View(head(status, sum(picture.rates.values())), wrong, rows, levels, basis)
+    return Overview(head(status, sum(picture.rates.values())), wrong, rows, levels, basis)
 
 
 def head(status: Status, rate: float) -> str:

@@ -170,7 +170,7 @@ class Site:
                     yield f"data: {json.dumps(document)}\n\n"
             await asyncio.sleep(0.5)
 
-    def _document(self, picture: Picture, shown: view.View, stream: str, group: str) -> dict[str, object]:
+    def _document(self, picture: Picture, shown: view.Overview, stream: str, group: str) -> dict[str, object]:
         status = picture.status
         rows = []
         for row in shown.rows[:_ROWS] if status else ():

@@ -67,12 +67,12 @@ class RaxlogBroker(AsyncBroker):
         self._place = path, stream, group
         self._lease = lease
         self._max_deliveries = max_deliveries
-        self._queue: Queue | None = None
+        self._queue: TaskQueue | None = None
 
     async def startup(self) -> None:
         """Open the store, and create the store, stream and group if they do not exist."""
         if self._queue is None:
-            self._queue = await Queue.open(*self._place)
+            self._queue = await TaskQueue.open(*self._place)
         await super().startup()
 
     async def shutdown(self) -> None:
@@ -98,7 +98,7 @@ class RaxlogBroker(AsyncBroker):
         return opened(self._queue).messages(self._lease, self._max_deliveries)
 
 
-class Queue:
+class TaskQueue:
     """A stream and its group in an open store, and what this process holds of it. For tasks of one loop."""
 
     def __init__(self, store: AsyncStore, stream: str, group: str) -> None:
@@ -198,7 +198,7 @@ class Queue:
                 self._plain.renew(self._consumer, *list(self._held))
 
 
-def opened(queue: Queue | None) -> Queue:
+def opened(queue: TaskQueue | None) -> TaskQueue:
     """The queue; StoreClosed where there is none."""
     if queue is None:
         raise StoreClosed("the store is not open here: await broker.startup() before, in this loop")

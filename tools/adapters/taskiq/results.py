@@ -16,7 +16,7 @@ from taskiq.exceptions import ResultGetError
 from ..stream.jobs.results import Result
 from ..stream.node.arguments import duration_ms
 from ..stream.node.stream_id import StreamID
-from .broker import Queue, opened
+from .broker import TaskQueue, opened
 
 T = TypeVar("T")
 
@@ -37,11 +37,11 @@ class RaxlogResultBackend(AsyncResultBackend[T]):
         duration_ms("result_ttl", result_ttl)
         self._ttl = result_ttl
         self._place = path, "taskiq.results", "results"
-        self._queue: Queue | None = None
+        self._queue: TaskQueue | None = None
 
     async def startup(self) -> None:
         if self._queue is None:
-            self._queue = await Queue.open(*self._place)
+            self._queue = await TaskQueue.open(*self._place)
 
     async def shutdown(self) -> None:
         queue, self._queue = self._queue, None

@@ -1,7 +1,7 @@
-"""A lane: one thread that runs the calls of a loop's tasks, in their order and many at a time.
+"""A serial executor: one thread that runs the calls of a loop's tasks, in their order and many at a time.
 
-    task ─┐  this turn of the loop                    the lane's thread
-    task ─┼── gathered ──── at its end ────> queue ──> run(up to ``most`` calls)
+    task ─┐  this turn of the loop                    the executor's thread
+    task ─┼── gathered ──── at its end ────> queue ──> run(up to ``limit`` calls)
     task ─┘                                                 │
       ^────── each call's result or error <── one call_soon_threadsafe
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 _LINGER = 1.0  # seconds
 
 
-class Call(Generic[T]):
+class ExecutorCall(Generic[T]):
     """A function that a task waits for, and what became of it."""
 
     __slots__ = ("error", "function", "future", "has_begun", "is_alone", "is_withdrawn", "result")
@@ -47,7 +47,7 @@ class Call(Generic[T]):
         self.error: BaseException | None = None
 
     def begin(self) -> bool:
-        """Whether it is to be run: its task still waits. By the lane's thread, perhaps more than once."""
+        """Whether it is to be run: its task still waits. By the executor's thread, perhaps more than once."""
         self.result = self.error = None
         self.has_begun = True  # before the look: a task that is cancelled in between waits for the outcome
         if self.is_withdrawn or self.future.done():
@@ -73,7 +73,7 @@ async def outlast(future: asyncio.Future[T]) -> None:
             await asyncio.wait([future])
 
 
-def run_each(calls: list[Call[Any]]) -> None:
+def run_each(calls: list[ExecutorCall[Any]]) -> None:
     for call in calls:
         try:
             if call.begin():
@@ -82,26 +82,26 @@ def run_each(calls: list[Call[Any]]) -> None:
             call.error = error
 
 
-class Lane:
-    """Made in a running loop, to which all its calls belong.
+class SerialExecutor:
+    """One thread for the calls of a loop's tasks. Made in the running loop, to which all its calls belong.
 
-    ``run``   runs calls in the lane's thread, and sets their results and errors; it raises nothing
-    ``most``  calls whose results come together
+    ``run``    runs calls in the executor's thread, and sets their results and errors; it raises nothing
+    ``limit``  calls whose results come together
     """
 
-    def __init__(self, name: str, run: Callable[[list[Call[Any]]], None], most: int) -> None:
+    def __init__(self, name: str, run: Callable[[list[ExecutorCall[Any]]], None], limit: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._name = f"raxlog {name}"
         self._run = run
-        self._most = most
-        self._gathered: list[Call[Any]] = []
-        self._queue: SimpleQueue[list[Call[Any]]] = SimpleQueue()
+        self._limit = limit
+        self._gathered: list[ExecutorCall[Any]] = []
+        self._queue: SimpleQueue[list[ExecutorCall[Any]]] = SimpleQueue()
         self._ends = False
         self._thread: threading.Thread | None = None
         self._undoing = 0  # tasks in finish()
-        self._under_way: set[Call[Any]] = set()  # calls made and not settled
+        self._under_way: set[ExecutorCall[Any]] = set()  # calls made and not settled
 
-    def call(self, function: Callable[[], T], is_alone: bool = False) -> Call[T]:
+    def call(self, function: Callable[[], T], is_alone: bool = False) -> ExecutorCall[T]:
         """Have the thread call the function; the call's future is for its outcome. StoreError in another loop."""
         self.require_loop()
         if self._thread is None:
@@ -114,7 +114,7 @@ class Lane:
                 self._thread = None
                 raise
             fork_hooks.at_exit(self.end)  # a thread that uses LMDB must not see the interpreter end
-        call = Call(function, self._loop.create_future(), is_alone)
+        call = ExecutorCall(function, self._loop.create_future(), is_alone)
         if not self._gathered:
             self._loop.call_soon(self._hand_over)
         self._gathered.append(call)
@@ -163,7 +163,7 @@ class Lane:
                 thread.join()
 
     def require_loop(self) -> None:
-        """StoreError in another loop than the lane's."""
+        """StoreError in another loop than the executor's."""
         if asyncio.get_running_loop() is not self._loop:
             raise StoreError(
                 f"{self._name}: called from another event loop than the one that opened the store. Open the store in "
@@ -174,7 +174,7 @@ class Lane:
         calls, self._gathered = self._gathered, []
         self._queue.put(calls)
 
-    def _settle(self, calls: list[Call[Any]]) -> None:
+    def _settle(self, calls: list[ExecutorCall[Any]]) -> None:
         for call in calls:
             call.settle()
         self._under_way.difference_update(calls)
@@ -195,12 +195,12 @@ class Lane:
         """Run what is queued. A function: so no call is kept alive while it waits."""
         try:
             calls = self._queue.get(timeout=_LINGER)
-            while len(calls) < self._most and not self._queue.empty():
+            while len(calls) < self._limit and not self._queue.empty():
                 calls = calls + self._queue.get()
         except Empty:
             self._loop.call_soon_threadsafe(self._retire)
             return
-        for first in range(0, len(calls), self._most):
-            some = calls[first : first + self._most]
+        for first in range(0, len(calls), self._limit):
+            some = calls[first : first + self._limit]
             self._run(some)
             self._loop.call_soon_threadsafe(self._settle, some)
