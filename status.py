@@ -156,12 +156,12 @@ def _streams(env: Environment, txn: RaxTransaction, encoding: str | None, now: i
     found: dict[bytes, tuple[int, headers.StreamHeader]] = {}
     for name in headers.all_names(txn):
         try:
-            there = headers.find(txn, name)
+            located = headers.find(txn, name)
         except CorruptionError as error:
             damaged.append(str(error))
             continue
-        if there is not None:
-            found[name] = there
+        if located is not None:
+            found[name] = located
     times = env.attached(SeenTimes)
     made = []
     for name, (number, header) in found.items():

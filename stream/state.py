@@ -85,10 +85,10 @@ class State(MutableMapping[Name, bytes]):
         full, sealed = _sealed(key, default)
 
         def operation(txn: WriteTransaction) -> bytes:
-            there = txn.get(full)
-            if there is None:
+            present = txn.get(full)
+            if present is None:
                 _put(txn, full, sealed)
-            value: bytes = records.unseal(full, sealed if there is None else there)[0]
+            value: bytes = records.unseal(full, sealed if present is None else present)[0]
             return value
 
         return self._source.submit(operation)
@@ -137,9 +137,9 @@ class State(MutableMapping[Name, bytes]):
         with self._source.read() as txn:
             rows = list(Rax(txn, _STATE).items())
             count = _count(txn)
-        there = len(dict(rows))  # a damaged page can lead to one key twice, and past another
-        if there != len(rows) or (count is not None and there != count):
-            raise CorruptionError(f"{there} keys of state are found, and {count} are counted: some have vanished")
+        found = len(dict(rows))  # a damaged page can lead to one key twice, and past another
+        if found != len(rows) or (count is not None and found != count):
+            raise CorruptionError(f"{found} keys of state are found, and {count} are counted: some have vanished")
         return [(key, records.unseal(_STATE + key, value)[0]) for key, value in rows]
 
     def __len__(self) -> int:

@@ -598,7 +598,7 @@ class Stream(Generic[V]):
 
     def info(self) -> StreamInfo:
         """The figures of XINFO STREAM, in 0.1 ms. NoStream if it does not exist."""
-        return self._there(describe(self._source, self._name, self._known(), self._encoding))
+        return self._required(describe(self._source, self._name, self._known(), self._encoding))
 
     def full_info(self, count: int | None = 10) -> FullInfo:
         """The figures of XINFO STREAM FULL, all of one state, read in one transaction. NoStream if it does not exist.
@@ -607,9 +607,9 @@ class Stream(Generic[V]):
         found. Has the first ``count`` entries, and the groups with the first ``count`` pending entries of each group
         and of each consumer; ``count`` None or 0 means all.
         """
-        return self._there(describe_fully(self._source, self._name, self._known(), self._encoding, count))
+        return self._required(describe_fully(self._source, self._name, self._known(), self._encoding, count))
 
-    def _there(self, found: T | None) -> T:
+    def _required(self, found: T | None) -> T:
         if found is None:
             raise NoStream(f"there is no stream {shown(self._name)} in {self._source.env.path}")
         return found
@@ -625,7 +625,7 @@ class Stream(Generic[V]):
         """
         from .dump import dump  # noqa: PLC0415 - loaded where it is used
 
-        return self._there(dump.dump(self._source, self._name, redis_version))
+        return self._required(dump.dump(self._source, self._name, redis_version))
 
     def groups(self) -> list[GroupInfo]:
         """All consumer groups of the stream, by name. Redis: XINFO GROUPS. NoStream if it does not exist."""
@@ -685,9 +685,9 @@ class Stream(Generic[V]):
                     f"there is no stream {shown(self._name)} to create group {shown(group.name)} on. Append to it "
                     "first, or leave create_stream=False out."
                 )
-            there = locate_group(txn, stream, raw)
-            if there is not None:
-                if exist_ok and (subjects is None or there.subjects == wanted):
+            existing = locate_group(txn, stream, raw)
+            if existing is not None:
+                if exist_ok and (subjects is None or existing.subjects == wanted):
                     return
                 what = "exist_ok=True" if not exist_ok else "no subjects: it is filtered by others,"
                 raise GroupExists(

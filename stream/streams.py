@@ -136,15 +136,15 @@ def _copy_rows(txn: WriteTransaction, number: int, to: int) -> None:
     start, behind = keys.stream_span(number)
     head = to.to_bytes(8, "big")
     cursor = txn.cursor()
-    there = step_from(cursor, start)
-    while there and (key := bytes(cursor.key())) < behind:
+    found = step_from(cursor, start)
+    while found and (key := bytes(cursor.key())) < behind:
         if key[8] != keys.HEADER and (key[8] not in keys.GROUP_KINDS or key[9:13] in groups):
             txn.put(head + key[8:], records.moved(key, bytes(cursor.value()), head + key[8:]))
-        there = step_from(cursor, key + b"\0")
+        found = step_from(cursor, key + b"\0")
 
 
 def _to_maintain(txn: RaxTransaction) -> list[bytes]:
     """The names of the streams that have a retention, or remember idempotent IDs."""
     found = ((name, headers.find(txn, name)) for name in headers.all_names(txn))
-    return [name for name, there in found if there is not None and (
-        there[1].retention is not None or Rax(txn, keys.family(there[0], keys.IDEMPOTENT_AGE)).first() is not None)]
+    return [name for name, located in found if located is not None and (
+        located[1].retention is not None or Rax(txn, keys.family(located[0], keys.IDEMPOTENT_AGE)).first() is not None)]

@@ -81,10 +81,10 @@ def update(txn: WriteTransaction, route: str | bytes, account: str | bytes, subj
     """
     checked_weight(weight)
     keys = _keys(route, account, subject, name_bytes(queue, "queue"))
-    there = txn.get(keys[0]) is not None
-    if there:
+    exists = txn.get(keys[0]) is not None
+    if exists:
         _put(txn, keys, weight)
-    return there
+    return exists
 
 
 def remove(txn: WriteTransaction, route: str | bytes, account: str | bytes, subject: str | bytes,

@@ -417,17 +417,17 @@ def _numbered(txn: WriteTransaction, made: list[Subscription], next_id: int) -> 
     named: dict[bytes, Subscription] = {}
     for one in made:
         if one.name is not None:
-            there = named.get(one.name) or by_name(txn, one.name)
-            if there is not None:
-                if (there.subject, there.kind, there.queue, there.owner) != (
+            known = named.get(one.name) or by_name(txn, one.name)
+            if known is not None:
+                if (known.subject, known.kind, known.queue, known.owner) != (
                     one.subject, one.kind, one.queue, one.owner
                 ):
                     raise SubscriptionExists(
                         f"the durable name {subjects.shown(one.name)} belongs to a subscription to "
-                        f"{subjects.shown(there.subject)} (ID {there.id}), and this one differs in subject, kind, "
+                        f"{subjects.shown(known.subject)} (ID {known.id}), and this one differs in subject, kind, "
                         "queue or owner; choose another name, or remove that one first"
                     )
-                ids.append(there.id)
+                ids.append(known.id)
                 continue
         one = Subscription(*one[:8], next_id + len(new))
         if one.name is not None:

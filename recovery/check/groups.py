@@ -129,8 +129,8 @@ def _check_strays(tree: RaxTransaction, number: int, stream: str, known: set[int
     with tree.cursor() as cursor:
         for kind in keys.GROUP_KINDS:
             prefix = keys.family(number, kind)
-            there = cursor.set_range(prefix)
-            while there and cursor.key().startswith(prefix):
+            found = cursor.set_range(prefix)
+            while found and cursor.key().startswith(prefix):
                 key = cursor.key()
                 group = int.from_bytes(key[9:13], "big")
                 if group not in known:
@@ -139,7 +139,7 @@ def _check_strays(tree: RaxTransaction, number: int, stream: str, known: set[int
                 behind = (keys.group_family(number, kind, group + 1) if group < 0xFFFFFFFF
                           else keys.family(number, kind + 1))
                 # Where keys are out of order a seek can lead back.
-                there = cursor.set_range(behind) and cursor.key() >= behind
+                found = cursor.set_range(behind) and cursor.key() >= behind
 
 
 def check_appends(tree: RaxTransaction, number: int, stream: str, find: Findings) -> None:

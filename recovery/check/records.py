@@ -105,11 +105,12 @@ def _place(key: bytes) -> dict[str, Any]:
 
 
 def _check_record(inventory: Inventory, find: Findings, key: bytes, value: bytes, page: int | None,
-                  there: int | None) -> None:
-    """Check one record, on a leaf ``page`` with its value ``there``, or in the log, and take it into the inventory."""
+                  value_page: int | None) -> None:
+    """Check one record, on a leaf ``page``, its value on ``value_page``, or in the log; add it to the inventory."""
     where, form, number = _place(key), well_formed(key), int.from_bytes(key[:8], "big")
     if not is_sealed(key, value):
-        find.problem("checksum", f"the record under key {key.hex()} fails its checksum", offset=0, page=there, **where)
+        find.problem("checksum", f"the record under key {key.hex()} fails its checksum", offset=0, page=value_page,
+                     **where)
         return
     inventory.sealed += 1
     if form is False:
@@ -173,9 +174,9 @@ def check_names(inventory: Inventory, find: Findings) -> list[int]:
     """Compare names, headers and numbers with each other. Returns the numbers of all streams."""
     if inventory.next_number is None:
         find.problem("record", "the store's own record is missing: it cannot be opened", key=keys.STORE_KEY)
-    there = inventory.kinds[0][keys.STATE] if 0 in inventory.kinds else 0
-    if inventory.state is not None and there != inventory.state:
-        find.problem("record", f"there are {there} whole keys of state, and {inventory.state} are counted",
+    found = inventory.kinds[0][keys.STATE] if 0 in inventory.kinds else 0
+    if inventory.state is not None and found != inventory.state:
+        find.problem("record", f"there are {found} whole keys of state, and {inventory.state} are counted",
                  key=keys.STORE_KEY)
     taken: dict[int, bytes] = {}
     for name, number in inventory.names.items():

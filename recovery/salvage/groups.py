@@ -131,10 +131,10 @@ class GroupsBuilder:
         totals: Counter[int] = Counter()
         owned: list[tuple[tuple[int, int], int, int, int]] = []
         released = []
-        there: set[bytes] = set()
+        buckets: set[bytes] = set()
         last = (-1, -1)
         for key, value in family_rows(self._gathered, keys.group_family(self._number, keys.PENDING, state.group)):
-            there.add(key[-16:])
+            buckets.add(key[-16:])
             for sid, nack in Bucket.decode(key, value).rows():
                 if sid <= last:
                     continue  # of an old copy
@@ -154,7 +154,7 @@ class GroupsBuilder:
         for start in range(0, len(released), _BATCH):
             batch = [(sid, count, due) for due, _, sid, count in released[start : start + _BATCH]]
             pel.release(batch, insert=True)
-        self._report_lost(state, there, totals.total(), known)
+        self._report_lost(state, buckets, totals.total(), known)
         return totals
 
     def _name_consumer(self, state: GroupState, consumers: dict[int, ConsumerState], number: int) -> None:
@@ -165,17 +165,17 @@ class GroupsBuilder:
         consumers[number] = ConsumerState(number, name, 0)
         self._stream.lose(f"name of consumer no. {number}: it is {shown(name)} now", group=shown(state.name))
 
-    def _report_lost(self, state: GroupState, there: set[bytes], kept: int, known: int | None) -> None:
+    def _report_lost(self, state: GroupState, buckets: set[bytes], kept: int, known: int | None) -> None:
         missing = None if known is None else known - kept
         gone: Counter[bytes] = Counter()
         prefix = keys.group_family(self._number, keys.PENDING_BY_CONSUMER, state.group)
         for suffix, row in self._gathered.rows(prefix):
-            if suffix[-16:] not in there:
+            if suffix[-16:] not in buckets:
                 gone[suffix[-16:]] += row[0]
         if missing == 0:
             return
         lose = partial(self._stream.lose, group=shown(state.name))
-        begins = sorted({*there, *gone})
+        begins = sorted({*buckets, *gone})
         for begin in sorted(gone):
             behind = next((other for other in begins if other > begin), None)
             end = None if behind is None else StreamID.from_bytes(behind).prev()

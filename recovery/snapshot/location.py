@@ -108,8 +108,8 @@ class RemoteFolder:
 
     def is_vacant(self) -> bool:
         """Whether there is nothing at the URL."""
-        there = self._do("read", "", lambda _: self._files.exists(self._root) and self._files.find(self._root))
-        return not there
+        files = self._do("read", "", lambda _: self._files.exists(self._root) and self._files.find(self._root))
+        return not files
 
     def remove(self, name: str) -> None:
         self._do("remove", name, self._files.rm_file)

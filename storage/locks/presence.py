@@ -129,14 +129,14 @@ def find_other_user(file: FileIO) -> str | None:
 def is_cut(found: list[tuple[bytes, int]]) -> bool:
     """Whether the machine, or its disk, failed while one of these had the store open."""
     here = boot()
-    return not all(_is_same(there, here) for there, _ in found)
+    return not all(_is_same(other, here) for other, _ in found)
 
 
-def _is_same(there: bytes, here: bytes) -> bool:
+def _is_same(other: bytes, here: bytes) -> bool:
     """Whether both are the same start of the machine. Not if it is not known."""
-    if any(there[:16]) and any(here[:16]):
-        return there[:16] == here[:16]
-    moments = [int.from_bytes(boot[16:], "little") for boot in (there, here)]
+    if any(other[:16]) and any(here[:16]):
+        return other[:16] == here[:16]
+    moments = [int.from_bytes(boot[16:], "little") for boot in (other, here)]
     return all(moments) and abs(moments[0] - moments[1]) < _NEAR
 
 

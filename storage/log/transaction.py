@@ -360,11 +360,11 @@ class LogCursor:
         self.forward = False
         self.skip_from(seek(self.cursor, key, True))
         self.skip_overlay(bisect_left(self.overlay.order, key), key)
-        there = self.pick()
+        found = self.pick()
         here = self.here
         if here is not None and here >= key:
             raise disorder(key, here)
-        return there
+        return found
 
     def set_key(self, key: bytes) -> bool:
         """Stand on this key."""
@@ -453,10 +453,10 @@ class LogCursor:
 
     def iternext(self, keys: bool = True, values: bool = True) -> Iterator[Any]:
         """From here on, or from the first key."""
-        there = self.here is not None or self.first()
-        while there:
+        found = self.here is not None or self.first()
+        while found:
             yield (self.key(), self.value()) if keys and values else self.key() if keys else self.value()
-            there = self.next()
+            found = self.next()
 
 
 class View:

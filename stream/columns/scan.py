@@ -58,9 +58,9 @@ class _Scan:
                 self._checked(prefix + nodes.key, nodes.value)
             nodes.seek(">", self.last_key)
         else:
-            there = nodes.seek("<=", bytes(self.start)) or nodes.seek("^")
+            has_node = nodes.seek("<=", bytes(self.start)) or nodes.seek("^")
             try:
-                require_head(header, nodes.key if there else None, self.start)
+                require_head(header, nodes.key if has_node else None, self.start)
             except CorruptionError as error:
                 found.append((prefix + bytes(self.start), error, None))
         taken = nodes.take(most, bytes(end))

@@ -134,9 +134,9 @@ class Counter:
         nodes = self._nodes.iterator()
         noted = OrdinalIndex(self._txn, self._number).floor(ordinal)
         # Where the noted leaf is gone, the one before it may have taken over its ordinals.
-        there = noted is not None and nodes.seek("<=", pack_id(*noted[1:]))
-        there = there or nodes.seek("^")
-        while there:
+        found = noted is not None and nodes.seek("<=", pack_id(*noted[1:]))
+        found = found or nodes.seek("^")
+        while found:
             if len(nodes.value) < records.HEADER_SIZE:
                 self._leaf((nodes.key, nodes.value))  # raises: it is cut off
             start, span = records.peek_ordinals(nodes.value)
@@ -146,7 +146,7 @@ class Counter:
                 if leaf.head.ordinal <= ordinal:
                     return leaf
                 break
-            there = nodes.next()
+            found = nodes.next()
         raise self._missing(k)
 
     def _nth(self, leaf: _Leaf, k: int) -> StreamID:

@@ -63,13 +63,13 @@ def rows(txn: RaxTransaction, number: int, header: StreamHeader, after: bytes,
     place = Rax(txn, prefix).iterator()
     found: list[tuple[bytes, list[bytes]]] = []
     size = 0
-    there = place.seek(">", after)
-    while there and len(found) < _AT_ONCE and size < _BYTES and int.from_bytes(place.key[:8], "big") <= until:
+    has_row = place.seek(">", after)
+    while has_row and len(found) < _AT_ONCE and size < _BYTES and int.from_bytes(place.key[:8], "big") <= until:
         found.append((place.key, records.unseal(prefix + place.key, place.value)[0]))
         size += len(place.value)
-        there = place.next()
+        has_row = place.next()
     first = int.from_bytes(found[0][0][:8], "big") if found else NEVER
-    if not after and (first != header.due or (not there and len(found) != header.deferred)):
+    if not after and (first != header.due or (not has_row and len(found) != header.deferred)):
         raise CorruptionError(f"of {header.deferred} deferred entries, the first due at {header.due} ms, some are lost",
                               stream=shown(header.name))
     return found

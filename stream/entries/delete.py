@@ -185,8 +185,8 @@ def _edge(txn: WriteTransaction, writer: StreamWriter, last: bool) -> tuple[int,
     if header.length == 0:
         return 0, 0
     nodes = writer.nodes(txn).iterator()
-    there = nodes.seek("$" if last else "^")
-    while there:
+    has_node = nodes.seek("$" if last else "^")
+    while has_node:
         key = writer.nodes_prefix + nodes.key
         ms, seq = records.node_id(key)
         try:
@@ -198,5 +198,5 @@ def _edge(txn: WriteTransaction, writer: StreamWriter, last: bool) -> tuple[int,
                     return found
         except CorruptionError as error:
             raise located(error, shown(header.name), ms, seq) from None
-        there = nodes.prev() if last else nodes.next()
+        has_node = nodes.prev() if last else nodes.next()
     raise CorruptionError(f"the header counts {header.length} entries, the nodes hold none", stream=shown(header.name))

@@ -208,8 +208,8 @@ def all_names(txn: RaxTransaction) -> list[bytes]:
                 numbers.add(records.unseal(key, bytes(value))[0])
             except CorruptionError:
                 continue  # its header has the name
-    there = cursor.set_range(keys.stream_span(1)[0])
-    while there:
+    has_row = cursor.set_range(keys.stream_span(1)[0])
+    while has_row:
         number = int.from_bytes(cursor.key()[:8], "big")
         header = None
         if number not in numbers:
@@ -218,7 +218,7 @@ def all_names(txn: RaxTransaction) -> list[bytes]:
         if header is not None and header.name not in names:  # without a header it is being swept
             raise CorruptionError("no name leads to the stream: it is missing or damaged", stream=shown(header.name))
         behind = keys.stream_span(min(number, (1 << 64) - 2))[1]
-        there = cursor.set_range(behind) and cursor.key()[:8] > number.to_bytes(8, "big")  # damage can lead back
+        has_row = cursor.set_range(behind) and cursor.key()[:8] > number.to_bytes(8, "big")  # damage can lead back
     return names
 
 

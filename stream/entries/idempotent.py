@@ -121,7 +121,7 @@ class Memory:
             return None
         _, _, ms, seq = records.unseal(key, value)
         is_kept = ms > now - self._window or (
-            not self._by_redis and (ms, seq) in _there(self._txn, self._stream, [(ms, seq)]))
+            not self._by_redis and (ms, seq) in _present(self._txn, self._stream, [(ms, seq)]))
         return make_id(ms, seq) if is_kept else None
 
     def remember(self, iid: bytes, sid: StreamID, now: int) -> None:
@@ -135,9 +135,9 @@ class Memory:
             self._txn.delete(self._ages + bytes(make_id(ms, seq)))
             many -= 1
         oldest = Rax(self._txn, self._ages).iterator()
-        there = oldest.seek(">", b"")
+        found = oldest.seek(">", b"")
         room = _WITH_AN_APPEND
-        while there:
+        while found:
             age = StreamID.from_bytes(oldest.key)
             if many < self._cap:
                 if age.ms > now - self._window:
@@ -149,7 +149,7 @@ class Memory:
             self._txn.delete(self._pairs + records.unseal(key, oldest.value)[0])
             self._txn.delete(key)
             many -= 1
-            there = oldest.seek(">", b"")
+            found = oldest.seek(">", b"")
         pair, age_key = self._pairs + hashed, self._ages + bytes(sid)
         same_id = self._txn.get(age_key)
         if same_id is not None:  # set_id moved the stream back, and an ID was given twice
@@ -173,20 +173,20 @@ def forget_gone(name: bytes, now: int, after: bytes, txn: WriteTransaction) -> b
     ages, pairs = (keys.family(stream.number, kind) for kind in (keys.IDEMPOTENT_AGE, keys.IDEMPOTENT))
     rows = Rax(txn, ages).iterator()
     old: dict[bytes, tuple[int, int]] = {}
-    there = rows.seek(">", after)
+    has_row = rows.seek(">", after)
     for _ in range(_AT_ONCE):
-        if not there:
+        if not has_row:
             break
         after = rows.key
         sid = unpack_id(after[16:]) if len(after) > 16 else None  # None: the producer's own row
         if sid is not None and (sid[0] > oldest or sid >= whole):
             after = after[:16] + _BEHIND
-            there = rows.seek(">", after)
+            has_row = rows.seek(">", after)
             continue
         if sid is not None:
             old[after] = sid
-        there = rows.next()
-    found = _there(txn, stream, list(old.values()))
+        has_row = rows.next()
+    found = _present(txn, stream, list(old.values()))
     gone = [row for row, sid in old.items() if sid not in found]
     for row in gone:
         txn.delete(pairs + row[:16] + records.unseal(ages + row, txn.get(ages + row))[0])
@@ -201,10 +201,10 @@ def forget_gone(name: bytes, now: int, after: bytes, txn: WriteTransaction) -> b
             txn.put(key, records.seal(key, [producer, kept - many]))
         else:
             txn.delete(key)
-    return after if there else None
+    return after if has_row else None
 
 
-def _there(txn: WriteTransaction, stream: StreamWriter, ids: list[tuple[int, int]]) -> Container[tuple[int, int]]:
+def _present(txn: WriteTransaction, stream: StreamWriter, ids: list[tuple[int, int]]) -> Container[tuple[int, int]]:
     """Those of the IDs that are entries, and perhaps others."""
     stream.flush(txn)
     return look_up(txn, stream.number, stream.header, [sid for sid in ids if sid >= stream.header.first], True)
@@ -239,10 +239,10 @@ def remembered(txn: RaxTransaction, number: int) -> int:
     """How many pairs of a stream are kept, of all producers. One look for each of these."""
     ages = keys.family(number, keys.IDEMPOTENT_AGE)
     rows = Rax(txn, ages).iterator()
-    many, there = 0, rows.seek("^")
-    while there:
+    many, found = 0, rows.seek("^")
+    while found:
         many += records.unseal(ages + rows.key, rows.value)[1] if len(rows.key) == 16 else 0  # 0: its count is lost
-        there = rows.seek(">", rows.key[:16] + _BEHIND)
+        found = rows.seek(">", rows.key[:16] + _BEHIND)
     return many
 
 

@@ -125,15 +125,15 @@ def _collect_forward(txn: RaxTransaction, number: int, header: StreamHeader, sta
     stop = bytes(end)
     if state.last_key is not None:
         # What was last may have been freed, or grown, since the chunk before.
-        there = nodes.seek("<=", state.last_key)
-        state.expected = end_of(_checked(nodes, prefix, header)) if there else None
-        there = nodes.seek(">", state.last_key)
+        found = nodes.seek("<=", state.last_key)
+        state.expected = end_of(_checked(nodes, prefix, header)) if found else None
+        found = nodes.seek(">", state.last_key)
         if state.expected is None:  # all up to there must have been trimmed since
-            require_head(header, nodes.key if there else None, StreamID.from_bytes(state.last_key))
+            require_head(header, nodes.key if found else None, StreamID.from_bytes(state.last_key))
     else:
-        there = nodes.seek("<=", bytes(start)) or nodes.seek("^")
-        require_head(header, nodes.key if there else None, start)
-    while there and nodes.key <= stop:
+        found = nodes.seek("<=", bytes(start)) or nodes.seek("^")
+        require_head(header, nodes.key if found else None, start)
+    while found and nodes.key <= stop:
         if len(state.blocks) == most:
             state.more = True
             return
@@ -143,7 +143,7 @@ def _collect_forward(txn: RaxTransaction, number: int, header: StreamHeader, sta
         state.expected = end_of(head)
         state.last_key = nodes.key
         state.blocks.append((prefix + nodes.key, nodes.value, head))
-        there = nodes.next()
+        found = nodes.next()
     state.more = False
     if state.expected is not None and state.last_key is not None:
         require_neighbour(txn, number, header, state.last_key, state.expected, end)
@@ -155,11 +155,11 @@ def _collect_backward(txn: RaxTransaction, number: int, header: StreamHeader, st
     nodes = Rax(txn, prefix).iterator()
     if state.last_key is not None:
         state.expected = _next_ordinal(nodes, prefix, header, ">=", state.last_key, end)
-        there = nodes.seek("<", state.last_key)
+        found = nodes.seek("<", state.last_key)
     else:
         state.expected = _next_ordinal(nodes, prefix, header, ">", bytes(end), end)
-        there = nodes.seek("<=", bytes(end))
-    while there:
+        found = nodes.seek("<=", bytes(end))
+    while found:
         if len(state.blocks) == most:
             state.more = True
             return
@@ -171,9 +171,9 @@ def _collect_backward(txn: RaxTransaction, number: int, header: StreamHeader, st
         state.blocks.append((prefix + nodes.key, nodes.value, head))
         if nodes.key <= bytes(start):
             break
-        there = nodes.prev()
+        found = nodes.prev()
     state.more = False
-    if not there and header.first <= end:
+    if not found and header.first <= end:
         require_head(header, state.last_key, start)
 
 
@@ -311,16 +311,16 @@ def by_node(nodes: Rax, ids: list[tuple[int, int]]) -> Iterator[tuple[bytes, byt
     place = nodes.iterator()
     start = 0
     while start < len(ids):
-        there = place.seek("<=", pack_id(*ids[start]))
+        found = place.seek("<=", pack_id(*ids[start]))
         key, value = place.key, place.value
-        following = place.next() if there else place.seek("^")
+        following = place.next() if found else place.seek("^")
         end = bisect_left(ids, unpack_id(place.key), start) if following else len(ids)
         if end == start:
             raise CorruptionError(
                 f"a look-up of the entry {make_id(*ids[start])} ends before the node that begins at or before it",
                 node=str(StreamID.from_bytes(place.key)),
             )
-        if there:
+        if found:
             yield key, value, ids[start:end]
         start = end
 

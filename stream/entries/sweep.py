@@ -53,12 +53,12 @@ def _sweep_some(suffix: bytes, txn: WriteTransaction) -> bool:
     swept = 0
     for start, stop in keys.doomed_spans(suffix):
         cursor = txn.cursor()
-        there = cursor.set_range(start)
-        while there and start <= (key := cursor.key()) < stop:  # damage can lead back
+        found = cursor.set_range(start)
+        while found and start <= (key := cursor.key()) < stop:  # damage can lead back
             if swept == _KEYS:
                 return True
             txn.delete(key)
-            there = cursor.set_range(start)
+            found = cursor.set_range(start)
             swept += 1
     txn.delete(keys.DOOMED_STREAMS + suffix)
     return False

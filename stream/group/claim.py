@@ -106,13 +106,13 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
     ahead: dict[ID, Nack] = {}
     limit, before = attempts, last_idle(min_idle, now)
     while left and attempts and (some := list(islice(rows, min(attempts, max(left, AT_ONCE))))):
-        there = present(txn, stream, [sid for sid, _ in some])  # of those not due, too: Redis reports them
+        live = present(txn, stream, [sid for sid, _ in some])  # of those not due, too: Redis reports them
         for at, (sid, nack) in enumerate(some):
             if not left:
                 rows = chain(some[at:], rows)
                 break
             attempts -= 1
-            if sid not in there:
+            if sid not in live:
                 gone.append(make_id(*sid))
             elif nack.consumer != UNOWNED and nack.time > before:
                 if nack.time > now:
@@ -144,7 +144,7 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
     """
     pel = group.pel(txn)
     held = pel.find(sorted(set(ids)))
-    there = present(txn, stream, [sid for sid in ids if sid not in held]) if force else ()
+    live = present(txn, stream, [sid for sid in ids if sid not in held]) if force else ()
     rows: dict[ID, tuple[ID, int, int]] = {}
     released = 0
     for sid in ids:
@@ -152,7 +152,7 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
             count = rows[sid][1]
         elif sid in held:
             count = held[sid].count
-        elif sid in there:
+        elif sid in live:
             count = 1 if mode == "silent" else 0
         else:
             continue
@@ -213,8 +213,8 @@ def drop_gone(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
     rows = islice(group.pel(txn).scan(StreamID.MIN, StreamID.MAX, consumer.number), most)
     gone: list[ID] = []
     while some := [sid for sid, _ in islice(rows, AT_ONCE)]:
-        there = present(txn, stream, some)
-        if any(sid in there for sid in some):
+        live = present(txn, stream, some)
+        if any(sid in live for sid in some):
             return False
         gone += some
     take_out_gone(txn, group, gone)

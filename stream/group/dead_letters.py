@@ -165,14 +165,14 @@ class DeadLetters(Generic[V]):
         def move(some: list[StreamID], txn: WriteTransaction) -> int:
             letters = writer.locate(txn, self._name)
             found = [] if letters is None else deliver.fetch(txn, letters, list(some))
-            there = [entry for entry in found if entry is not None  # no other call has moved it
+            valid = [entry for entry in found if entry is not None  # no other call has moved it
                      and isinstance(_about(entry), dict)]
-            if letters is None or not there:
+            if letters is None or not valid:
                 return 0
             stream, now = writer.ensure(txn, self._origin, NodeLimits()), now_ms()
-            for entry in there:
+            for entry in valid:
                 stream.append(txn, AUTO, now, list(chain.from_iterable(entry.pairs[1:])))
-            return deleting.delete(txn, letters, [entry.id for entry in there])
+            return deleting.delete(txn, letters, [entry.id for entry in valid])
 
         return sum(in_pieces(self._source, self._chosen(ids, where), move, _PIECE))
 
@@ -229,9 +229,9 @@ def bury(letters: DeadLetters[Any], consumer: bytes, entry: Entry, reason: str, 
         group = None if stream is None else locate_group(txn, stream, letters._group)
         deliver.require_owner(txn, letters._origin, group, letters._group, consumer, row)
         assert group is not None
-        there, now = writer.ensure(txn, letters._name, NodeLimits()), now_ms()
-        given = Given(letters._name, bytes(there.append(txn, AUTO, now, flat)), reason, entry.deliveries)
-        writer.after_append(txn, there, now)
+        letters_stream, now = writer.ensure(txn, letters._name, NodeLimits()), now_ms()
+        given = Given(letters._name, bytes(letters_stream.append(txn, AUTO, now, flat)), reason, entry.deliveries)
+        writer.after_append(txn, letters_stream, now)
         put_result(txn, group.number, name_of(letters._group, entry.id), given.packed(error[:_TRACEBACK]), _FOUND_FOR)
         deliver.ack(txn, group, row)
 

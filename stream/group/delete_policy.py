@@ -80,8 +80,8 @@ def delete_ex(txn: WriteTransaction, stream: StreamWriter, ids: list[StreamID], 
     """XDELEX: the result for each ID, in their order."""
     unique: list[ID] = sorted(set(ids))
     held = _held(txn, stream, unique) if refs == ACKED else set()
-    there = deliver.present(txn, stream, unique)
-    wanted = {sid for sid in unique if sid in there and sid not in held}
+    live = deliver.present(txn, stream, unique)
+    wanted = {sid for sid in unique if sid in live and sid not in held}
     if refs == DELREF:
         _drop(txn, stream, unique)
     delete.delete(txn, stream, wanted)

@@ -488,8 +488,8 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
 
 def position(txn: WriteTransaction, stream: bytes, group: bytes) -> Position | None:
     """Where the group stands; None where there is none."""
-    there = writer.locate(txn, stream)
-    state = None if there is None else locate_group(txn, there, group)
+    located = writer.locate(txn, stream)
+    state = None if located is None else locate_group(txn, located, group)
     return None if state is None else Position(state.last, state.entries_read, state.moves)
 
 
@@ -681,8 +681,8 @@ def claims_due(txn: RaxTransaction, number: int, header: StreamHeader, group: Gr
     oldest, since = pel.oldest_time(), now - clocks.since_set()
     dues = [pel.next_due(), None if oldest is None else max(oldest, since) + min_idle]
     if keeps_gone and any(due is not None and due <= now for due in dues):
-        dues = [_first_there(txn, number, header, pel.released(MAX64), 0, 0, now),
-                _first_there(txn, number, header, pel.oldest(MAX64), since, min_idle, now)]
+        dues = [_first_live(txn, number, header, pel.released(MAX64), 0, 0, now),
+                _first_live(txn, number, header, pel.oldest(MAX64), since, min_idle, now)]
     return [due for due in dues if due is not None]
 
 
@@ -704,12 +704,12 @@ def claims_move(txn: RaxTransaction, stream: bytes, group: bytes, min_idle: int)
     return None if found is None or state is None else (*claims_due(txn, *found, state, min_idle, True, now_ms()),)
 
 
-def _first_there(txn: RaxTransaction, number: int, header: StreamHeader, rows: Iterator[Row], since: int, idle: int,
+def _first_live(txn: RaxTransaction, number: int, header: StreamHeader, rows: Iterator[Row], since: int, idle: int,
                  now: int) -> int | None:
     """When the first of these rows falls due, passing over what is due and gone; None for never."""
     while some := [(max(nack.time, since) + idle, sid) for sid, nack in islice(rows, AT_ONCE)]:
-        there = look_up(txn, number, header, [sid for due, sid in some if due <= now], True)
+        live = look_up(txn, number, header, [sid for due, sid in some if due <= now], True)
         for due, sid in some:
-            if due > now or sid in there:
+            if due > now or sid in live:
                 return due
     return None

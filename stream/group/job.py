@@ -55,8 +55,8 @@ def find(txn: RaxTransaction, number: int, header: headers.StreamHeader, group: 
          encoding: str | None) -> Job:
     """The job of an entry, in one transaction: some 20 µs."""
     nack = group.pel(txn).get((sid.ms, sid.seq))
-    there = _has(txn, number, header, sid)
-    if nack is not None and there:
+    exists = _has(txn, number, header, sid)
+    if nack is not None and exists:
         at = time_at(nack.time)
         if nack.consumer == UNOWNED:
             return Job(sid, "retry", nack.count, due=at)
@@ -73,7 +73,7 @@ def find(txn: RaxTransaction, number: int, header: headers.StreamHeader, group: 
                    reason=given.reason)
     if sid > make_id(*header.last):
         return Job(sid, "unknown")
-    if not there:
+    if not exists:
         return Job(sid, "gone")
     return Job(sid, "queued" if (sid.ms, sid.seq) > group.last else "done")
 

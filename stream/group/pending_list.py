@@ -356,9 +356,9 @@ class PendingList:
         for key, value in self._from(self._released, b""):
             unseal(key, value)
             released.add(key)
-        there = {key[-16:] for key, _ in self._from(self._buckets, b"")}
-        buckets = {key[-16:] for key in owned}
-        return buckets == timed <= there and sum(owned.values()) + len(released) == pending
+        buckets = {key[-16:] for key, _ in self._from(self._buckets, b"")}
+        listed = {key[-16:] for key in owned}
+        return listed == timed <= buckets and sum(owned.values()) + len(released) == pending
 
     def oldest(self, before: int) -> Iterator[tuple[ID, Nack]]:
         """Owned entries delivered at ``before`` or earlier, by (time, id). XREADGROUP's CLAIM.
@@ -578,10 +578,10 @@ class PendingList:
             item = cursor.item()
             if item[0] == full:
                 return item
-            there = cursor.prev()
+            found = cursor.prev()
         else:
-            there = cursor.last()
-        if not there:
+            found = cursor.last()
+        if not found:
             return None
         item = cursor.item()
         if item[0] >= full:  # as in step_before(), which has no short way to the key itself

@@ -122,8 +122,8 @@ def cancel(source: Source, stream: bytes, token: str) -> bool:
     number, due, place = map(int, match.groups())
 
     def operation(txn: WriteTransaction) -> bool:
-        there = writer.locate(txn, stream)
-        return there is not None and there.number == number and records.remove(txn, there, due, place)
+        located = writer.locate(txn, stream)
+        return located is not None and located.number == number and records.remove(txn, located, due, place)
 
     return source.submit(operation)
 
@@ -164,6 +164,6 @@ def release_due(source: Source, stream: bytes, due: int | None) -> float | None:
 
 
 def _release(stream: bytes, now: int, txn: WriteTransaction) -> None:
-    there = writer.locate(txn, stream)
-    if there is not None and now >= there.header.due:
-        records.release(txn, there, now)
+    located = writer.locate(txn, stream)
+    if located is not None and now >= located.header.due:
+        records.release(txn, located, now)

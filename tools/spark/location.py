@@ -45,17 +45,17 @@ def find(path: str, as_of: tuple[str, datetime | int] | None = None,
     Of several it is the newest, up to ``as_of``; InvalidArgument if there is none, or if they are of different stores.
     """
     local = local_path(path)
-    there = location_of(path if local is None else local.absolute())
+    location = location_of(path if local is None else local.absolute())
     try:
-        held = {there.url: ShardSet(path).manifest if local is None else manifest.read(there.url)}
+        held = {location.url: ShardSet(path).manifest if local is None else manifest.read(location.url)}
     except NotAStore:
-        inside = {url: manifest.read(url) for url in (f"{there.url}/{name}" for name in there.snapshots())}
+        inside = {url: manifest.read(url) for url in (f"{location.url}/{name}" for name in location.snapshots())}
         held = {url: made for url, made in inside.items() if made.kind in (kinds if local is not None else ("shards",))}
-        if not held and isinstance(there, LocalFolder):
-            return _store(there.path, as_of)
+        if not held and isinstance(location, LocalFolder):
+            return _store(location.path, as_of)
         if not held:
             raise
-    return _newest(there.url, held, as_of)
+    return _newest(location.url, held, as_of)
 
 
 def _newest(where: str, held: dict[str, Manifest], as_of: tuple[str, datetime | int] | None) -> DataLocation:
@@ -79,17 +79,17 @@ def _newest(where: str, held: dict[str, Manifest], as_of: tuple[str, datetime | 
     return DataLocation(SHARDS if made.kind == "shards" else SNAPSHOT, url, made)
 
 
-def _store(there: Path, as_of: tuple[str, datetime | int] | None) -> DataLocation:
+def _store(store: Path, as_of: tuple[str, datetime | int] | None) -> DataLocation:
     """A store that is not a snapshot."""
-    if there.is_dir() and not (there / directory.CURRENT).exists():
-        raise NotAStore(f"{there} is a folder but no raxlog store, no snapshot, and holds no full ones. A set of shards"
+    if store.is_dir() and not (store / directory.CURRENT).exists():
+        raise NotAStore(f"{store} is a folder but no raxlog store, no snapshot, and holds no full ones. A set of shards"
                         f" needs its {directory.MANIFEST}; 'raxlog restore' makes a store of an increment.")
-    generation = directory.generation(there)  # raises where there is no store
+    generation = directory.generation(store)  # raises where there is no store
     meta_pages.require_whole(generation)
     if as_of is not None:
-        raise InvalidArgument(f"option asOf: {there} is a store, which holds its present state only. Name a folder of "
+        raise InvalidArgument(f"option asOf: {store} is a store, which holds its present state only. Name a folder of "
                               "its snapshots")
-    return DataLocation(LIVE if directory.can_register(generation) else SNAPSHOT, str(there))
+    return DataLocation(LIVE if directory.can_register(generation) else SNAPSHOT, str(store))
 
 
 def require_data(place: DataLocation) -> None:

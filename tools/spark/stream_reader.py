@@ -319,7 +319,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 data_loss.check(source, names, options)
             with source.read() as txn:
                 found = [headers.find(txn, name) for name in names]
-                yield [_StreamView.of(source, txn, *there) for there in found if there is not None]
+                yield [_StreamView.of(source, txn, *located) for located in found if located is not None]
 
 
 def _shares(left: list[int], most: int) -> list[int]:

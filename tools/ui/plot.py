@@ -37,8 +37,8 @@ def record(watch: Watch, seconds: float, every: float) -> Iterator[tuple[Picture
 def series(watch: Watch, picture: Picture, stream: Text) -> list[tuple[str, list[Sample]]]:
     """The samples of a stream, and behind them those of its groups, by name; those with the greatest lag first."""
     found = [(output.text(stream), watch.samples((stream, None)))]
-    there = picture.find((stream, None))[0]
-    groups = sorted(there.groups if there else (), key=lambda group: -group.lag)
+    status = picture.find((stream, None))[0]
+    groups = sorted(status.groups if status else (), key=lambda group: -group.lag)
     found += [(output.text(group.name), watch.samples((stream, group.name))) for group in groups]
     return found
 

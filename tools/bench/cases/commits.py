@@ -176,11 +176,11 @@ def processes(rounds: Rounds) -> list[Figure]:
         store.close()
 
         def crowd() -> Slice:
-            with raxlog.open(store.path) as there:
-                last = there.stream("events").append(ROW)
+            with raxlog.open(store.path) as opened:
+                last = opened.stream("events").append(ROW)
             taken = by_processes(rounds, workers, "append")
-            with raxlog.open(store.path) as there:
-                waits.append(_longest_wait(there.stream("events").range(f"({last}")))
+            with raxlog.open(store.path) as opened:
+                waits.append(_longest_wait(opened.stream("events").range(f"({last}")))
             return taken
 
         figures = rounds.contest("a durable append, by processes", {

@@ -25,10 +25,10 @@ def globs(rounds: Rounds) -> list[Figure]:
     with raxlog.open(rounds.folder / "globs.rax", durability="relaxed") as store:
         client = store.channels.psubscribe("device.77.*", "*.77.temperature")
         client.subscribe("device.77.temperature")
-        there = 0
+        subscribed = 0
         for count in _GLOBS:
-            client.psubscribe(*(f"sensor.{n}.*" if n % 2 else f"device.{n}.x*" for n in range(there, count)))
-            there = count
+            client.psubscribe(*(f"sensor.{n}.*" if n % 2 else f"device.{n}.x*" for n in range(subscribed, count)))
+            subscribed = count
             with store._env.read() as txn:
                 look = partial(channel_index.subscribers, txn, channel_index.CHANNEL, b"device.77.temperature")
                 assert len(look()) == 3

@@ -93,12 +93,12 @@ def _lrange(run: Run, words: list[bytes]) -> object:
 def _lrem(run: Run, words: list[bytes]) -> object:
     count = integer(words[2])
     items = run.keys.list_of(run.name(words[1]))
-    there = items[:] if count >= 0 else items[::-1]
-    places = [place for place, value in enumerate(there) if value == words[3]][: abs(count) or None]
+    remaining = items[:] if count >= 0 else items[::-1]
+    places = [place for place, value in enumerate(remaining) if value == words[3]][: abs(count) or None]
     for place in reversed(places):
-        del there[place]
+        del remaining[place]
     if places:
-        items.replace(there if count >= 0 else there[::-1])
+        items.replace(remaining if count >= 0 else remaining[::-1])
         run.note("l", "lrem", words[1])
         _end_empty(run, words[1], items)
     return len(places)

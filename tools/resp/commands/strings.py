@@ -103,8 +103,8 @@ def _increase(run: Run, words: list[bytes], sign: int) -> object:
     by = integer(words[2]) if len(words) > 2 else 1
     if sign < 0 and by == -MAX_INT - 1:
         raise CommandError("ERR decrement would overflow")
-    there = run.keys.string_of(run.name(words[1]))
-    value = (0 if there is None else integer(there)) + sign * by
+    current = run.keys.string_of(run.name(words[1]))
+    value = (0 if current is None else integer(current)) + sign * by
     if not -MAX_INT - 1 <= value <= MAX_INT:
         raise CommandError("ERR increment or decrement would overflow")
     run.keys.put(run.name(words[1]), b"%d" % value, keeps_time=True)

@@ -104,16 +104,16 @@ def _write_until_killed(path: Path, first: int, delay: float) -> tuple[list[Stre
 def check_round(store: Store, events: list[Pairs], known: list[StreamID], acked: list[StreamID]) -> list[StreamID]:
     """Checks that the entries are there, intact, in order. Returns the one not acknowledged, if any. Mismatch."""
     expected = known + acked
-    there = []
+    found = []
     for number, entry in enumerate(store.stream(TARGET).range()):
         if number < len(expected) and entry.id != expected[number]:
             raise Mismatch(f"entry {number} should be {expected[number]} and is {entry.id}")
         if entry.pairs != events[number % len(events)]:
             raise Mismatch(f"entry {entry.id} is not as it was written")
-        there.append(entry.id)
-    if len(there) < len(expected):
-        raise Mismatch(f"{len(expected) - len(there)} acknowledged entries are gone, from {expected[len(there)]} on")
-    extra = there[len(expected) :]
+        found.append(entry.id)
+    if len(found) < len(expected):
+        raise Mismatch(f"{len(expected) - len(found)} acknowledged entries are gone, from {expected[len(found)]} on")
+    extra = found[len(expected) :]
     if len(extra) > 1:
         raise Mismatch(f"{len(extra)} entries are there that were never acknowledged, from {extra[0]} on")
     return extra

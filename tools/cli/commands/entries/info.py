@@ -198,8 +198,8 @@ def _print_pending(rows: list[PendingDetail]) -> None:
     output.print_text(*output.table(cells, (4,), ("   ", "id", "consumer", "delivered", "deliveries")))
 
 
-def _of(shown_here: int, there: int) -> str:
-    return f"{there:,}" if shown_here == there else f"{shown_here:,} of {there:,}"
+def _of(shown_here: int, total: int) -> str:
+    return f"{total:,}" if shown_here == total else f"{shown_here:,} of {total:,}"
 
 
 def _node(stream: Stream, sid: StreamID, as_json: bool) -> None:

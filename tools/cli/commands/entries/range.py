@@ -99,10 +99,10 @@ def _tail(args: argparse.Namespace) -> None:
 
 def _newest(stream: Stream, last: StreamID, wanted: int) -> Iterable[Entry]:
     """The last ``wanted`` entries up to the ID ``last``, the oldest first, lazily."""
-    there = stream.count("-", last)
-    if not there or not wanted:
+    count = stream.count("-", last)
+    if not count or not wanted:
         return []
     try:
-        return stream.range(stream.select(max(0, there - wanted)), last)
+        return stream.range(stream.select(max(0, count - wanted)), last)
     except IndexError:
         return []  # trimmed between the two calls
