@@ -52,14 +52,14 @@ class SubprocessTask:
         self.error: Exception | None = None
         self._result: tuple[Any] | None = None  # once received
         try:
-            with contextlib.ExitStack() as left:
+            with contextlib.ExitStack() as resources:
                 # A file cannot fill up as a pipe does.
-                self._stderr = left.enter_context(tempfile.TemporaryFile())
+                self._stderr = resources.enter_context(tempfile.TemporaryFile())
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", code, task],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr,
                 )
-                left.pop_all()
+                resources.pop_all()
         except OSError as error:
             raise StoreError(
                 f"a process to read the store cannot be started ({sys.executable!r}: {error})."

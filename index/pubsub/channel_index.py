@@ -197,20 +197,20 @@ def _anchored(txn: RaxTransaction, mode: bytes, text: bytes) -> Iterator[tuple[i
     """The globs under every anchor that ``text`` begins with, from the longest anchor down."""
     base = ROWS + mode
     cursor = txn.cursor()
-    left: bytes | None = text[:_MOST_ANCHOR]
-    while left is not None:
-        behind = base + _escaped(left) + _CUT  # just behind all rows whose anchor is ``left``
+    prefix: bytes | None = text[:_MOST_ANCHOR]
+    while prefix is not None:
+        behind = base + _escaped(prefix) + _CUT  # just behind all rows whose anchor is ``prefix``
         found = step_before(cursor, behind)
         key = bytes(cursor.key()) if found else b""
         if not key.startswith(base):
             return
         written = key[len(base):-OWNER_BYTES - _HASH - len(_END)]
         anchor = written.replace(b"\0\xff", b"\0")
-        if left.startswith(anchor):
+        if prefix.startswith(anchor):
             yield from _rows(txn, mode + written + _END)
-            left = anchor[:-1] if anchor else None
+            prefix = anchor[:-1] if anchor else None
         else:
-            left = left[:common(anchor, left)]
+            prefix = prefix[:common(anchor, prefix)]
 
 
 def names(txn: RaxTransaction, kind: bytes, pattern: bytes | None) -> list[bytes]:

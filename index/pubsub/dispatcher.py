@@ -229,8 +229,8 @@ class Dispatcher:
             failed = None if isinstance(error, StoreClosed) else error  # the regular end
         with self._mutex:
             self._thread = None
-            left = list(self._inboxes)
-        for inbox in left:
+            inboxes = list(self._inboxes)
+        for inbox in inboxes:
             end(inbox, failed)
 
     def _listen(self) -> None:

@@ -86,10 +86,10 @@ class Inbox(Generic[M]):
             if self.closed:
                 self._raise_error()
                 return None
-            left = _LONGEST_SLEEP if deadline is None else min(deadline - clocks.monotonic(), _LONGEST_SLEEP)
-            if left <= 0:
+            remaining = _LONGEST_SLEEP if deadline is None else min(deadline - clocks.monotonic(), _LONGEST_SLEEP)
+            if remaining <= 0:
                 break
-            self._sleep(seen, left, stop)
+            self._sleep(seen, remaining, stop)
         return None
 
     def _sleep(self, seen: object, seconds: float, stop: StopFlag | None) -> None:

@@ -106,9 +106,9 @@ class LiveSubscriptions(list[LiveSubscription]):
 
     def close(self) -> None:
         """End the subscriptions still open, in one commit per store. Messages left in their queues are dropped."""
-        left = [one for one in self if not one.closed]
-        for live in {one._live for one in left}:
-            gone = [one for one in left if one._live is live]
+        remaining = [one for one in self if not one.closed]
+        for live in {one._live for one in remaining}:
+            gone = [one for one in remaining if one._live is live]
             numbers = [one.id for one in gone]
             live.unsubscribe(lambda txn, _, numbers=numbers: _remove(txn, numbers))  # type: ignore[misc]
             for one in gone:

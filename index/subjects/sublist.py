@@ -192,10 +192,10 @@ class Members:
             end = bisect_right(wanted, max(wanted[0], rows[-1].id if rows else 0))
             here = set(wanted[:end])
             del wanted[:end]
-            left = [row for row in rows if row.id not in here]
-            if len(left) < len(rows):
+            remaining = [row for row in rows if row.id not in here]
+            if len(remaining) < len(rows):
                 gone += [row for row in rows if row.id in here]
-                self._shrink(key, left)
+                self._shrink(key, remaining)
         return gone, self._further is None
 
     def change(self, number: int, new: Callable[[Row], Row]) -> bool:
@@ -462,9 +462,9 @@ def _new_shapes(txn: WriteTransaction, wanted: Iterable[bytes], state: IndexStat
 
 def _drop_shape(txn: WriteTransaction, pattern: bytes, state: IndexState) -> None:
     key = _SHAPES + subjects.shape(pattern)
-    left = _patterns_of(txn, key) - 1
-    if left > 0:
-        txn.put(key, seal(key, [left]))
+    remaining = _patterns_of(txn, key) - 1
+    if remaining > 0:
+        txn.put(key, seal(key, [remaining]))
     else:
         txn.delete(key)
         state.shape_tokens -= len(key) - len(_SHAPES)

@@ -84,7 +84,7 @@ class StoreMap:
 
     def _open(self, size: int) -> None:
         wanted = directory.generation(self._path)
-        left = _MOST_MOVES
+        attempts = _MOST_MOVES
         while True:
             try:
                 self._map(wanted, size)
@@ -94,8 +94,8 @@ class StoreMap:
             except (lmdb_errors.Error, StoreError, OSError):
                 self._unmap()
                 missed, wanted = wanted, directory.generation(self._path)
-                left -= 1
-                if missed == wanted or not left:
+                attempts -= 1
+                if missed == wanted or not attempts:
                     raise
                 continue  # it was removed in this moment, since a newer one is in force
             self.generation = wanted

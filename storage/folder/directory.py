@@ -208,7 +208,7 @@ def _building_name(path: Path) -> Path:
 
 
 def _locked_folder(path: Path) -> tuple[Path, int]:
-    left = _MOST_TRIES
+    attempts = _MOST_TRIES
     while True:
         place = _building_name(path)
         descriptor = -1
@@ -224,8 +224,8 @@ def _locked_folder(path: Path) -> tuple[Path, int]:
             if descriptor >= 0:
                 os.close(descriptor)
             disk.remove_tree(place)
-            left -= 1
-            if not left or not isinstance(error, FileNotFoundError | BlockingIOError):
+            attempts -= 1
+            if not attempts or not isinstance(error, FileNotFoundError | BlockingIOError):
                 raise
 
 

@@ -124,9 +124,9 @@ class StoreFiles:
             if file is not None:
                 file.close()
         self.presence = self.lock = self.shared = self._events = None
-        left, self._store = self._store, -1  # first: closed twice, the number may be another file's by then
-        if left >= 0:
-            os.close(left)
+        descriptor, self._store = self._store, -1  # first: closed twice, the number may be another file's by then
+        if descriptor >= 0:
+            os.close(descriptor)
 
     # -- the writer's lock --------------------------------------------------------------
 

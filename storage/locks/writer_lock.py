@@ -96,13 +96,13 @@ class WriterLock:
                     pass
             else:
                 idle = first if ofd_lock.is_free(file, _LOCK, 1) else None
-            left = deadline - clocks.elapsed()
-            if left <= 0:
+            remaining = deadline - clocks.elapsed()
+            if remaining <= 0:
                 raise LockTimeout(
                     f"waited {timeout:g} s for the writer's lock {self._path}; it is held by "
                     f"{self.holder()}. Let that process finish or end it, or raise lock_timeout."
                 )
-            woken = words.sleep(place, word, min(left, _FIRST_LOOKS if first is None else _LOOKS))
+            woken = words.sleep(place, word, min(remaining, _FIRST_LOOKS if first is None else _LOOKS))
 
     def _enter_line(self) -> int:
         place = self._words.last[0] % _PLACES + 1

@@ -145,8 +145,8 @@ class Inotify:
         _empty(self._descriptor)
 
     def close(self) -> None:
-        left, self._descriptor = self._descriptor, -1
-        if left >= 0:
-            os.close(left)
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     __del__ = close

@@ -94,7 +94,7 @@ cdef class Decoder:
     cdef int find(self, Walk walk, Py_ssize_t at) except -1
 
     @cython.locals(head="Py_ssize_t", text=bytes, column=Column, most="Py_ssize_t", place="Py_ssize_t",
-                   left="Py_ssize_t")
+                   remaining="Py_ssize_t")
     cdef Py_ssize_t named(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -2
 
     @cython.locals(wrong="Py_ssize_t", at="Py_ssize_t")
@@ -110,7 +110,7 @@ cdef class Decoder:
 
     @cython.locals(p="const unsigned char *", size="Py_ssize_t", name="Py_ssize_t", name_size="Py_ssize_t",
                    after="Py_ssize_t")
-    cdef int add_own(self, Walk walk, Py_ssize_t pos, long long left, int texts, Run keys, Run values) except -1
+    cdef int add_own(self, Walk walk, Py_ssize_t pos, long long remaining, int texts, Run keys, Run values) except -1
 
     @cython.locals(column=Column, row="Py_ssize_t")
     cpdef object add_damaged(self, unsigned long long ms, unsigned long long seq, bytes what)

@@ -308,8 +308,8 @@ class Decoder:
             return -1
         most = len(self.fields)
         place = self.turn
-        left = most
-        while left > 0:
+        remaining = most
+        while remaining > 0:
             if place >= most:
                 place = 0
             column = self.fields[place]
@@ -317,7 +317,7 @@ class Decoder:
             if len(column.name) == size - head and same(p, pos + head, column.name, size - head):
                 self.turn = place
                 return place - 1
-            left -= 1
+            remaining -= 1
         return -1
 
     def add_maps(self, walk: Walk, column: Column, row: int, count: int) -> int:
@@ -378,18 +378,18 @@ class Decoder:
             i += 1
         return True
 
-    def add_own(self, walk: Walk, pos: int, left: int, texts: int, keys: Run, values: Run) -> bool:
-        """The fields of an entry with ``left`` names of its own."""
+    def add_own(self, walk: Walk, pos: int, remaining: int, texts: int, keys: Run, values: Run) -> bool:
+        """The fields of an entry with ``remaining`` names of its own."""
         p = walk.p
-        while left > 0:
-            left -= 1
+        while remaining > 0:
+            remaining -= 1
             size = checked_size(p, pos, walk.end)
             name = pos
             name_size = size
             pos += size + backlen_size(size)
             size = checked_size(p, pos, walk.end)
             after = pos + size + backlen_size(size)
-            if not followed(p, walk.end, name, name_size, after, left):
+            if not followed(p, walk.end, name, name_size, after, remaining):
                 if texts & 1 and not is_text(p, name, name_size):
                     return False
                 if texts & 2 and not is_text(p, pos, size):

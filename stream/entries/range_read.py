@@ -53,7 +53,7 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
     """Live entries with start <= ID <= end, lazily, at most ``count``; of stream ``number`` only. XRANGE, XREVRANGE."""
     if start > end or count == 0:
         return
-    left = -1 if count is None else min(count, sys.maxsize)
+    remaining = -1 if count is None else min(count, sys.maxsize)
     most = 1 if count is not None and count <= 64 else 4
     state = _Chunk()
     while True:
@@ -70,13 +70,13 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
             else:
                 _collect_forward(txn, number, header, start, end, most, state)
         while state.blocks:
-            entries = _decoded(state.blocks, name, start, end, left, reverse)
+            entries = _decoded(state.blocks, name, start, end, remaining, reverse)
             if encoding is not None:
                 entries = [entry.decoded(encoding, UNDECODABLE) for entry in entries]
             yield from entries
-            if left >= 0:
-                left -= len(entries)
-                if left <= 0:
+            if remaining >= 0:
+                remaining -= len(entries)
+                if remaining <= 0:
                     return
         if not state.more:
             return
@@ -85,19 +85,19 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
 
 def read_now(txn: RaxTransaction, number: int, header: StreamHeader, start: StreamID, count: int | None) -> list[Entry]:
     """Live entries with ID >= start, at most ``count``, all within one transaction."""
-    left = -1 if count is None else min(count, sys.maxsize)
+    remaining = -1 if count is None else min(count, sys.maxsize)
     most = 2 if count is not None and count <= 200 else _MOST_NODES
     end = make_id(*header.last)
     found: list[Entry] = []
     state = _Chunk()
-    while left and start <= end:
+    while remaining and start <= end:
         _collect_forward(txn, number, header, start, end, most, state)
         while state.blocks:
-            entries = _decoded(state.blocks, header.name, start, end, left, False)
+            entries = _decoded(state.blocks, header.name, start, end, remaining, False)
             found += entries
-            if left > 0:
-                left -= len(entries)
-                if not left:
+            if remaining > 0:
+                remaining -= len(entries)
+                if not remaining:
                     return found
         if not state.more:
             break

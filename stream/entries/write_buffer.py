@@ -469,10 +469,10 @@ class WriteBuffer(Attachment):
             clocks.sleep(_NAP)
         while True:
             while not (self._due or self._shut or self._forking or commits.is_awaited()):
-                left = self._over - clocks.elapsed()
-                if left <= 0:
+                remaining = self._over - clocks.elapsed()
+                if remaining <= 0:
                     break
-                self._bell.acquire(timeout=left)
+                self._bell.acquire(timeout=remaining)
             with self._mutex:
                 batch = self._take()
             error, visible = self._commit(commits, batch) if batch else (None, False)
@@ -589,16 +589,16 @@ class WriteBuffer(Attachment):
         """Commit what is buffered, and take nothing more. The child must not inherit any of it."""
         deadline = clocks.elapsed() + FORK_PATIENCE
         self._forking = True
-        left = FORK_PATIENCE
-        while left > 0:
+        remaining = FORK_PATIENCE
+        while remaining > 0:
             with self._mutex:
                 self._until = 0
                 if not (self._batch or self._in_flight or self._phase in (OPEN, COMMITTING)):
                     break
                 self._hurry()
-                wait = self._change(left)
+                wait = self._change(remaining)
             wait()
-            left = deadline - clocks.elapsed()
+            remaining = deadline - clocks.elapsed()
 
     def after_fork_in_parent(self) -> None:
         """Take appends again."""

@@ -93,11 +93,11 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
 
 
 def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState, min_idle: int,
-              start: ID, attempts: int, left: int, justid: bool,
+              start: ID, attempts: int, remaining: int, justid: bool,
               now: int) -> tuple[StreamID, list[Entry], list[StreamID], int]:
     """XAUTOCLAIM: where to go on (0-0: done), the entries claimed, the IDs found deleted, the rows looked at.
 
-    Looks at up to ``attempts`` rows, until ``left`` of them have been claimed or found deleted.
+    Looks at up to ``attempts`` rows, until ``remaining`` of them have been claimed or found deleted.
     """
     stream.flush(txn)  # the PEL must not be written to while it is looked through
     rows = group.pel(txn).scan(make_id(*start), StreamID.MAX)
@@ -105,10 +105,10 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
     gone: list[StreamID] = []
     ahead: dict[ID, Nack] = {}
     limit, before = attempts, last_idle(min_idle, now)
-    while left and attempts and (some := list(islice(rows, min(attempts, max(left, AT_ONCE))))):
+    while remaining and attempts and (some := list(islice(rows, min(attempts, max(remaining, AT_ONCE))))):
         live = present(txn, stream, [sid for sid, _ in some])  # of those not due, too: Redis reports them
         for at, (sid, nack) in enumerate(some):
-            if not left:
+            if not remaining:
                 rows = chain(some[at:], rows)
                 break
             attempts -= 1
@@ -121,7 +121,7 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
             else:
                 count = nack.count if justid else min(nack.count + 1, MOST_DELIVERIES)
                 taken.append((sid, consumer.number, now, count))
-            left -= 1
+            remaining -= 1
     following = next(rows, None)
     if following is None:
         group.require_whole(txn, again=start == StreamID.MIN and limit - attempts < group.pending)

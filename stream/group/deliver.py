@@ -194,18 +194,18 @@ def _in_time(source: Source, wanted: GroupRead, targets: list[Target]) -> tuple[
     def operation(txn: WriteTransaction) -> tuple[Answer, bool]:
         return _attempt(txn, wanted, targets)
 
-    left = source.lock_timeout
+    patience = source.lock_timeout
     try:
         if wanted.deadline is None or not isinstance(source, StoreSource):
             return source.submit(operation)
-        left = min(left, max(0.0, wanted.deadline - clocks.monotonic()))
-        return source.submit(operation, left)
+        patience = min(patience, max(0.0, wanted.deadline - clocks.monotonic()))
+        return source.submit(operation, patience)
     except LockTimeout:
         with source.read() as txn:
             is_needed = look(txn, wanted._replace(keeps_gone=True), targets)[0]
         if not is_needed:
             return Answer((target.stream, []) for target in targets if target.after is not None), False
-        if left == source.lock_timeout:
+        if patience == source.lock_timeout:
             raise
     return source.submit(operation)
 
@@ -250,10 +250,10 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
             if claiming and not is_paused:
                 entries, more = claim_idle(txn, stream, group, consumer, wanted, count, now, budget.takes)
                 passing = passing or more
-            left = None if count is None else count - len(entries)
-            left = 0 if is_paused else left
+            remaining = None if count is None else count - len(entries)
+            remaining = 0 if is_paused else remaining
             before = group.last
-            entries += read_new(txn, stream, group, consumer, left, wanted.noack, now, budget.takes)
+            entries += read_new(txn, stream, group, consumer, remaining, wanted.noack, now, budget.takes)
             if group.subjects and not entries:
                 passing = passing or before < group.last < stream.header.last
         if entries or target.after is not None:
@@ -458,8 +458,8 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     full = False
     seen = 0
     while not full and len(gone) < MOST_GONE and (count is None or len(claimed) < count):
-        left = AT_ONCE if count is None or seen > len(claimed) else min(count - len(claimed), AT_ONCE)
-        some = list(islice(candidates, left))
+        limit = AT_ONCE if count is None or seen > len(claimed) else min(count - len(claimed), AT_ONCE)
+        some = list(islice(candidates, limit))
         if not some:
             break
         seen += len(some)

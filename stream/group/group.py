@@ -149,8 +149,8 @@ class Group(Generic[V]):
         created = False
         end: deliver.ID | None = None
         while True:
-            left = None if count is None else count - len(found)
-            most = left if at_once or (left is not None and left < PIECE) else PIECE
+            remaining = None if count is None else count - len(found)
+            most = remaining if at_once or (remaining is not None and remaining < PIECE) else PIECE
             wanted = GroupRead(self._name, reader, most, None, None, noack, min_idle, stop, ack_owned)
             try:
                 answer = read_group(self._source, self._seen, wanted, [target], wait)
@@ -453,11 +453,11 @@ class Group(Generic[V]):
             now = now_ms()
             created = group.consumer(txn, owner) is None
             member = group.ensure_consumer(txn, owner, now)
-            most = min(left, PIECE_ASKED) if isinstance(self._source, StoreSource) else left
+            most = min(remaining, PIECE_ASKED) if isinstance(self._source, StoreSource) else remaining
             looks = min(attempts, claiming.SCAN_FACTOR * most)
             return *claiming.autoclaim(txn, stream, group, member, floor, first, looks, most, justid, now), created
 
-        left, attempts = count, claiming.SCAN_FACTOR * count
+        remaining, attempts = count, claiming.SCAN_FACTOR * count
         entries: list[Entry] = []
         gone: list[StreamID] = []
         is_new = False
@@ -465,15 +465,15 @@ class Group(Generic[V]):
             try:
                 first, claimed, lost, looked, created = self._act(operation)
             except RaxlogError:
-                if left == count and attempts == claiming.SCAN_FACTOR * count:
+                if remaining == count and attempts == claiming.SCAN_FACTOR * count:
                     raise
                 break
             entries += claimed
             gone += lost
             is_new = is_new or created
-            left -= len(claimed) + len(lost)
+            remaining -= len(claimed) + len(lost)
             attempts -= looked
-            if first == StreamID.MIN or not left or not attempts:
+            if first == StreamID.MIN or not remaining or not attempts:
                 break
         return first, entries, is_new, gone
 

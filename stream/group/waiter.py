@@ -267,12 +267,12 @@ class WaitQueues(Attachment):
     def _sleep(self, waiter: Waiter, deadline: float | None, stop: StopFlag | None) -> bool:
         """R3. True once released, unless stopped."""
         while not is_stopped(stop):
-            left = self.rest(waiter, deadline)
-            if left is None:
+            remaining = self.rest(waiter, deadline)
+            if remaining is None:
                 return True
-            if left <= 0:
+            if remaining <= 0:
                 return False
-            sleep(waiter.lock, min(left, _LONGEST_SLEEP), stop)
+            sleep(waiter.lock, min(remaining, _LONGEST_SLEEP), stop)
         return False
 
     def rest(self, waiter: Waiter, deadline: float | None) -> float | None:

@@ -241,11 +241,11 @@ class Worker:
                 due = self._next_due()
                 if self._stop.is_set() or until() or due is None:
                     break
-                left = (due - clocks.now_ms()) / 1000
-                if left > 0 and clocks.held is not None:
-                    clocks.held.advance(left)
+                remaining = (due - clocks.now_ms()) / 1000
+                if remaining > 0 and clocks.held is not None:
+                    clocks.held.advance(remaining)
                 else:  # or it is due by now, and was not to be had
-                    self._ended.wait(min(max(left, FLUSH), _AGAIN))
+                    self._ended.wait(min(max(remaining, FLUSH), _AGAIN))
         return Counts(**self._counted() - before)
 
     @contextmanager
@@ -361,9 +361,9 @@ class Worker:
                 lane.running = lane.waiting.popleft()
                 lane.begun, lane.limited = clocks.monotonic(), False
                 return lane.running
-            left = list(lane.waiting)
+            waiting = list(lane.waiting)
             lane.waiting.clear()
-        self._give_back(lane, left)
+        self._give_back(lane, waiting)
         return None
 
     def _call(self, lane: _Lane, entry: Entry) -> BaseException | None:
@@ -529,8 +529,8 @@ class Worker:
         now = clocks.monotonic()
         with lane.lock:
             ran = 0.0 if lane.running is None else now - lane.begun
-            left = list(lane.waiting) if ran > _LONG else []
-            for _ in left:
+            waiting = list(lane.waiting) if ran > _LONG else []
+            for _ in waiting:
                 lane.waiting.popleft()
             held = lane.held() if now - lane.renewed > self._lease / 4 else []
             if self._timeout is not None and ran > self._timeout and not lane.limited:
@@ -539,7 +539,7 @@ class Worker:
             hangs = lane.limited and lane.running is not None and ran > (self._timeout or 0.0) + _GRACE
         if ran > _LONG:
             self._acknowledge(lane)
-            self._give_back(lane, left)
+            self._give_back(lane, waiting)
         if hangs:
             self._replace(lane)
         elif held:
@@ -589,8 +589,8 @@ def _require_arguments(handler: Callable[..., object], many: int) -> None:
 def is_left_behind(consumer: _Consumer, lease: float) -> bool:
     """Whether a consumer is that of a worker that died, with a name made here, and holds nothing."""
     known = _GENERATED.fullmatch(stored_bytes(consumer.name, "name")) is not None
-    left = now_ms() / 1000 - consumer.seen.timestamp()
-    return known and not consumer.pending and left > max(lease, _LEFT)
+    remaining = now_ms() / 1000 - consumer.seen.timestamp()
+    return known and not consumer.pending and remaining > max(lease, _LEFT)
 
 
 def _lane_names(name: bytes, threads: int) -> list[bytes]:

@@ -101,10 +101,10 @@ class Readiness(Generic[T]):
         while True:
             self._threads.require_open()
             self._waker.clear()
-            left = self._waiting.rest(self._waiter, self._deadline)
-            if not left:
-                return left is None
-            timer = None if left == math.inf else self._waker.loop.call_later(left, self._waker.set)
+            remaining = self._waiting.rest(self._waiter, self._deadline)
+            if not remaining:
+                return remaining is None
+            timer = None if remaining == math.inf else self._waker.loop.call_later(remaining, self._waker.set)
             try:
                 await self._waker.wait()
             finally:

@@ -24,10 +24,10 @@ class CeilingReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """No work but handing over: what Spark takes is all there is."""
         batch = pa.record_batch([self._column(field.type) for field in self.schema], schema=self.schema)
-        left = self.rows // self.parts
-        while left > 0:
-            yield batch.slice(0, min(left, self.batch))
-            left -= self.batch
+        remaining = self.rows // self.parts
+        while remaining > 0:
+            yield batch.slice(0, min(remaining, self.batch))
+            remaining -= self.batch
 
     def _column(self, kind: pa.DataType) -> pa.Array:
         if pa.types.is_map(kind):

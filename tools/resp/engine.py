@@ -256,8 +256,8 @@ class Engine:
         deadline = None if not block.seconds else clocks.elapsed() + block.seconds
         watch = asyncio.create_task(self._watch(blocked))
         try:
-            left = None if deadline is None else max(0.0, deadline - clocks.elapsed())
-            await asyncio.wait([blocked.future], timeout=left)
+            remaining = None if deadline is None else max(0.0, deadline - clocks.elapsed())
+            await asyncio.wait([blocked.future], timeout=remaining)
             if blocked.future.done() or not await self._withdraw(blocked):
                 return await blocked.future
             return NIL

@@ -157,13 +157,13 @@ def options(words: list[bytes], at: int, flags: Container[bytes], values: Mappin
     """The options from that place on: flags, and those followed by a value, as it is read. CommandError."""
     found: dict[bytes, Any] = {}
     following = iter(words[at:])
-    left = len(words) - at
+    remaining = len(words) - at
     for word in following:
-        left -= 1
+        remaining -= 1
         option = word.lower()
-        if option in values and left:
+        if option in values and remaining:
             found[option] = values[option](next(following))
-            left -= 1
+            remaining -= 1
         elif option in flags:
             found[option] = True
         else:

@@ -146,8 +146,8 @@ def rows_of(client: redis.Redis, pattern: bytes) -> Iterator[Row]:
                 pipe.dump(name).pttl(name)
             found = pipe.execute() if wanted else []
         yield from (Row(0, b"", kind, None, None) for kind in kinds if kind not in ("stream", "string", "list", "none"))
-        for name, payload, left in zip(wanted, found[::2], found[1::2], strict=True):
+        for name, payload, ttl in zip(wanted, found[::2], found[1::2], strict=True):
             if payload is not None:
                 kind, value = read_dump(payload)
-                at = now_ms() + left if left >= 0 else None
+                at = now_ms() + ttl if ttl >= 0 else None
                 yield Row(0, name, kind, payload if kind == "stream" else value, at)

@@ -219,20 +219,20 @@ def divided(wholes: Sequence[Piece], options: Options, cut: Callable[[Piece, int
     parts = _count(total, options)
     made: list[Part] = []
     held: list[Piece] = []
-    number, left = 1, total // parts  # of the part under way, and how many entries it still wants
+    number, remaining = 1, total // parts  # of the part under way, and how many entries it still wants
     for whole in wholes:
         low = 0
         while low < whole.entries:
-            upto = min(whole.entries, low + left)
+            upto = min(whole.entries, low + remaining)
             piece = cut(whole, low, upto)
             held += [] if piece is None else [piece]
-            left -= upto - low
+            remaining -= upto - low
             low = upto
-            if not left:
+            if not remaining:
                 made += [Part(tuple(held))] if held else []
                 held = []
                 number += 1
-                left = total * number // parts - total * (number - 1) // parts
+                remaining = total * number // parts - total * (number - 1) // parts
     return made
 
 

@@ -112,16 +112,16 @@ def _batches(piece: Piece, projection: Projection, options: Options) -> Iterator
 
 def _shard_batches(piece: Piece, projection: Projection, options: Options) -> Iterator[pa.RecordBatch]:
     """The entries of a piece in its shards, which were verified whole: damage is never skipped."""
-    skip, left = piece.skip, piece.entries
+    skip, remaining = piece.skip, piece.entries
     for batch in _decoded(_shard_nodes(piece, options), piece, projection, options, False):
         if not piece.exact:
             yield batch
             continue
         if skip < batch.num_rows:
-            kept = batch.slice(skip, left)
-            left -= kept.num_rows
+            kept = batch.slice(skip, remaining)
+            remaining -= kept.num_rows
             yield kept
-        if not left:
+        if not remaining:
             return
         skip = max(0, skip - batch.num_rows)
 

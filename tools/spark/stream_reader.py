@@ -93,12 +93,12 @@ class _StreamView(NamedTuple):
 
 
 class _Backlog(NamedTuple):
-    """What a stream has for the next batch: ``left`` entries after ``after``, up to ``upto``."""
+    """What a stream has for the next batch: ``entries`` of them after ``after``, up to ``upto``."""
 
     view: _StreamView
     after: StreamID
     upto: StreamID
-    left: int
+    entries: int
 
 
 class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -152,16 +152,16 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end[_key(view)] = checked or position
                 if checked is not None and (self._target is None or view.number in self._target):
                     backlogs.append(self._backlog(view, checked.after))
-            left = [one.left for one in backlogs]
-            total = sum(left)
+            backlog_sizes = [one.entries for one in backlogs]
+            total = sum(backlog_sizes)
             if not total or self._too_few(total, limit):
                 return self._offset(end)  # ``start``, but for streams that are gone, renamed or new
             self._triggered = clocks.elapsed()
             most = limit.max_rows if isinstance(limit, api.ReadMaxRows) else None
-            shares = left if most is None or total <= most else _shares(left, most)
+            shares = backlog_sizes if most is None or total <= most else _shares(backlog_sizes, most)
             for one, share in zip(backlogs, shares, strict=True):
                 upto = one.upto
-                if share < one.left:
+                if share < one.entries:
                     if not share:
                         continue
                     upto = one.view.counter.select(one.view.rank_behind(one.after) + share - 1)
@@ -322,12 +322,12 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield [_StreamView.of(source, txn, *located) for located in found if located is not None]
 
 
-def _shares(left: list[int], most: int) -> list[int]:
+def _shares(sizes: list[int], most: int) -> list[int]:
     """``most`` entries shared out over streams by what each has left, as Kafka's source does."""
-    total = sum(left)
-    shares = [most * many // total for many in left]
+    total = sum(sizes)
+    shares = [most * many // total for many in sizes]
     spare = most - sum(shares)
-    for at in sorted(range(len(left)), key=lambda at: left[at] - shares[at], reverse=True)[:spare]:
+    for at in sorted(range(len(sizes)), key=lambda at: sizes[at] - shares[at], reverse=True)[:spare]:
         shares[at] += 1
     return shares
 

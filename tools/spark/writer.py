@@ -222,16 +222,16 @@ class EpochWriter(DataSourceStreamWriter, DataSourceArrowWriter):
     def _append(self, store: Store, key: bytes, epoch: int, files: list[str], read: Callable[..., pa.Table]) -> bool:
         """One transaction: further rows of the epoch that was begun last, or the first of this one. False: all done."""
         with store.transaction() as tx:
-            begun, left, done = msgpack.unpackb(tx.state.get(key, _NO_EPOCH))
-            if not left:
+            begun, remaining, done = msgpack.unpackb(tx.state.get(key, _NO_EPOCH))
+            if not remaining:
                 if begun >= epoch or not files:
                     return False
-                begun, left, done = epoch, files, 0
-            table = read(*left)
+                begun, remaining, done = epoch, files, 0
+            table = read(*remaining)
             rows = table.slice(done, self._target.rows)
             done += rows.num_rows
             tx.stream(self._target.stream).extend(_entries(rows))
-            tx.state[key] = msgpack.packb([begun, left if done < table.num_rows else [], done])
+            tx.state[key] = msgpack.packb([begun, remaining if done < table.num_rows else [], done])
         return True
 
     def _folder(self, query: str) -> Path:

@@ -230,18 +230,18 @@ class DiskModel:
             # Its size was promised too, and the older writes go with it.
             self._fold(lambda older: older.file is file and older.sequence < sequence)
         start, end = change.at, change.at + len(change.data or b"")
-        left: list[Change] = []
+        remaining: list[Change] = []
         for older in self.changes:
             data = older.data
             beside = data is None or older.at + len(data) <= start or older.at >= end
             if older.file is not file or data is None or older.sequence > sequence or beside:
-                left.append(older)
+                remaining.append(older)
                 continue
             if older.at < start:
-                left.append(Change(older.sequence, file, older.at, data[: start - older.at]))
+                remaining.append(Change(older.sequence, file, older.at, data[: start - older.at]))
             if older.at + len(data) > end:
-                left.append(Change(older.sequence, file, end, data[end - older.at :]))
-        self.changes = left
+                remaining.append(Change(older.sequence, file, end, data[end - older.at :]))
+        self.changes = remaining
         change.apply(file.on_disk)
         return True
 
@@ -267,7 +267,7 @@ class DiskModel:
         """Flush a naming, and forget older ones of the same names."""
         naming.apply(lambda folder: folder.on_disk)
         touched = [place for place in (naming.take, naming.give and naming.give[:2]) if place]
-        left = []
+        remaining = []
         for one in self.namings:
             if one is naming:
                 continue
@@ -277,8 +277,8 @@ class DiskModel:
                 if one.give and one.give[:2] in touched:
                     one.give = None
             if one.take or one.give:
-                left.append(one)
-        self.namings = left
+                remaining.append(one)
+        self.namings = remaining
 
     def _name(self, event: Event) -> None:
         kind = event.kind

@@ -178,8 +178,8 @@ class _Striker:
     def _step(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
         if event == "opcode":
             self._passed = passed = self._passed + 1
-            left = self._left
-            if left and passed >= left[-1] and frame.f_lasti not in _leaving(frame.f_code):
+            remaining = self._left
+            if remaining and passed >= remaining[-1] and frame.f_lasti not in _leaving(frame.f_code):
                 self._strike(frame)
         return self._stepped
 
@@ -188,11 +188,11 @@ class _Striker:
             signal.setitimer(signal.ITIMER_REAL, max(least, self._began + self._left[-1] / 1e6 - clocks.elapsed()))
 
     def _alarm(self, number: int, frame: FrameType | None) -> None:
-        left = len(self._left)
+        remaining = len(self._left)
         try:
             self._strike(frame)
         finally:
-            self._wait(_SOON if len(self._left) == left else _APART)
+            self._wait(_SOON if len(self._left) == remaining else _APART)
 
     def _strike(self, frame: FrameType | None) -> None:
         """Log and raise an exception, if code to be interrupted runs that the workload has called."""

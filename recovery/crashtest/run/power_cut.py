@@ -192,7 +192,7 @@ class _Worker:
             if index not in moments:
                 continue
             rng = random.Random(f"{self._stage.job.seed}.{number}.{index}")
-            left = each
+            remaining = each
             # Torn sectors are counted separately: a few, in the first pass only.
             tears = 0 if number else each // _TEARS + (rng.random() < each % _TEARS / _TEARS)
             drawn: set[Any] = set()
@@ -210,8 +210,8 @@ class _Worker:
                 found.digests.add(digest)
                 self._try(found, choice, image, index, acked)
                 tears -= choice.tear is not None
-                left -= choice.tear is None
-                if left <= 0 or self._is_over(found):
+                remaining -= choice.tear is None
+                if remaining <= 0 or self._is_over(found):
                     break
             if self._is_over(found):
                 break

@@ -225,8 +225,8 @@ def _picture(timeline: list[Moment]) -> list[str]:
     if any(failed):
         rows.append(("failed", ["✗" if count else "·" for count in failed]))
     rows.append(("", [f"w write  = size  S flush  n name  a ack; {len(timeline)} events"]))
-    left = max(len(name) for name, _ in rows) + 2
-    return [f"{name:<{left}}{''.join(signs)}" for name, signs in rows]
+    margin = max(len(name) for name, _ in rows) + 2
+    return [f"{name:<{margin}}{''.join(signs)}" for name, signs in rows]
 
 
 def _short(track: str) -> str:

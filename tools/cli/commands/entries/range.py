@@ -78,7 +78,7 @@ is deleted, is an error (exit status 1), unless --wait is given.""",
     "raxlog tail events.rax orders --wait              # start it before the store exists",
 )
 def _tail(args: argparse.Namespace) -> None:
-    left = -1 if args.count is None else args.count
+    remaining = -1 if args.count is None else args.count
     while args.wait and args.store and directory.is_vacant(Path(args.store)):
         time.sleep(_LOOK_FOR_STORE)
     with reading(args) as store:
@@ -86,11 +86,11 @@ def _tail(args: argparse.Namespace) -> None:
         follower = stream.follow(stream.last_id, _LOOK_ANYWAY)
         entries: Iterable[Entry] = _newest(stream, follower.after, args.last)
         while True:
-            for entry in entries if left < 0 else islice(entries, left):
+            for entry in entries if remaining < 0 else islice(entries, remaining):
                 output.print_entry(entry, args.json, args.raw, args.time)
-                left -= left > 0
+                remaining -= remaining > 0
                 sys.stdout.flush()
-            if left == 0 or follower.after == StreamID.MAX:
+            if remaining == 0 or follower.after == StreamID.MAX:
                 return
             if not args.wait and not stream.exists():
                 raise NoStream(f"the stream {shown(args.stream)} was deleted while it was followed")
