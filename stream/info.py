@@ -223,14 +223,14 @@ def describe_fully(source: Source, name: bytes, number: int | None, encoding: st
 
 
 def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: headers.StreamHeader,
-                  most: int | None, encoding: str | None, times: SeenTimes) -> GroupDetail:
-    """One group, in one transaction; ``most`` pending entries of each list."""
+                  limit: int | None, encoding: str | None, times: SeenTimes) -> GroupDetail:
+    """One group, in one transaction; ``limit`` pending entries of each list."""
     members = state.consumers(txn)
     times.show(state.number, state.group, members)
     names: dict[int, Text | None] = {UNOWNED: None} | {one.number: text_of(one.name, encoding) for one in members}
 
     def pending(held: int, consumer: int | None) -> list[PendingDetail]:
-        wanted = held if most is None else min(held, most)
+        wanted = held if limit is None else min(held, limit)
         rows: list[PendingDetail] = []
         if wanted:
             for sid, nack in state.pel(txn).scan(StreamID.MIN, StreamID.MAX, consumer):

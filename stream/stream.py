@@ -326,14 +326,14 @@ class Stream(Generic[V]):
                 stream = writer.locate(txn, self._name)
                 if stream is None:
                     return 0, None
-                most = trim.effective_limit(wanted, stream.header.limits)
-                if most:
-                    if so_far >= most:
+                remaining = trim.effective_limit(wanted, stream.header.limits)
+                if remaining:
+                    if so_far >= remaining:
                         return 0, None
-                    most -= so_far
+                    remaining -= so_far
                 if refs != KEEPREF:
-                    return evict(txn, stream, wanted, most, refs, after, None if at_once else PIECE_ASKED)
-                gone, more = trim.evict(txn, stream, wanted, most, None if at_once else trim.LEAVES_A_TRANSACTION)
+                    return evict(txn, stream, wanted, remaining, refs, after, None if at_once else PIECE_ASKED)
+                gone, more = trim.evict(txn, stream, wanted, remaining, None if at_once else trim.LEAVES_A_TRANSACTION)
                 return gone, b"" if more else None
 
             gone, after = self._source.submit(operation)

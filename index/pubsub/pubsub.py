@@ -333,8 +333,8 @@ class PubSub:
         """Live subscriptions to these patterns, in one commit."""
         wanted = [Subscription.of(one, queue=queue, weight=weight) for one in patterns]
         self._source.require_writable("subscribe")
-        most = live_subscription.DEFAULT_LIMIT if limit is None else limit
-        return live_subscription.subscribe(self.dispatcher(), wanted, self._encoding, most, callback)
+        max_queued = live_subscription.DEFAULT_LIMIT if limit is None else limit
+        return live_subscription.subscribe(self.dispatcher(), wanted, self._encoding, max_queued, callback)
 
     def subscribe_durable(self, subject: Text, durable: Text, queue: Text | None, weight: int | None,
                           callback: Callable[[Message], object] | None, ack_wait: float | None,

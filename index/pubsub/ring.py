@@ -116,10 +116,10 @@ def put(txn: WriteTransaction, message: LiveMessage) -> None:
         state.first += 1
 
 
-def messages(txn: RaxTransaction, start: int, most: int) -> list[tuple[int, LiveMessage]]:
+def messages(txn: RaxTransaction, start: int, limit: int) -> list[tuple[int, LiveMessage]]:
     """Messages from number ``start`` on, at most so many, with their numbers."""
     found: list[tuple[int, LiveMessage]] = []
-    for key, value in islice(family_rows(txn, ROWS, _key(start)), most):
+    for key, value in islice(family_rows(txn, ROWS, _key(start)), limit):
         if key == STATE_KEY:
             break
         found.append((int.from_bytes(key[len(ROWS):], "big"), message(key, value)))

@@ -279,13 +279,13 @@ class Statistics(Figures):
 
 
 class _Results:
-    """Results in two halves, the young and the old one; ``most`` of each half, naming ``most_size`` together."""
+    """Results in two halves, the young and the old one: each up to ``limit`` results, of ``size_limit`` together."""
 
-    __slots__ = ("most", "most_size", "old", "size", "young")
+    __slots__ = ("limit", "old", "size", "size_limit", "young")
 
-    def __init__(self, most: int, most_size: float) -> None:
-        self.most = most
-        self.most_size = most_size
+    def __init__(self, limit: int, size_limit: float) -> None:
+        self.limit = limit
+        self.size_limit = size_limit
         self.young: dict[str | bytes, Match] = {}
         self.old: dict[str | bytes, Match] = {}
         self.size = 0  # of the young half
@@ -301,9 +301,9 @@ class _Results:
     def keep(self, subject: str | bytes, found: Match) -> None:
         """Keep a result in the young half, unless it is there or alone too large."""
         size = found.size
-        if size > self.most_size or subject in self.young:
+        if size > self.size_limit or subject in self.young:
             return
-        if len(self.young) >= self.most or self.size + size > self.most_size:
+        if len(self.young) >= self.limit or self.size + size > self.size_limit:
             self.old = self.young
             self.young, self.size = {}, 0
         self.young[subject] = found
@@ -395,12 +395,12 @@ class Cache:
         if epoch.stamp == txn.get(STATE_KEY):
             with self._lock:
                 cached = [*epoch.found.everything().values(), *epoch.empty.everything().values()]
-        hits, misses, fanout, most = zip([0] * 4, *self._tallies.copy().values(), strict=True)
+        hits, misses, fanout, highest = zip([0] * 4, *self._tallies.copy().values(), strict=True)
         matches = sum(hits) + sum(misses)
         return Statistics(
             count, state.plain, state.members, state.literals, state.wildcards, state.generation,
             state.next_id - 1, state.next_id - 1 - count, matches, sum(hits), sum(hits) / matches if matches else 0.0,
-            len(cached), sum(found.size for found in cached), max(most), sum(fanout) / matches if matches else 0.0,
+            len(cached), sum(found.size for found in cached), max(highest), sum(fanout) / matches if matches else 0.0,
         )
 
     def after_fork(self) -> None:

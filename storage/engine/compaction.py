@@ -227,18 +227,18 @@ class _Compacting:
 
     def catch_up(self) -> None:
         """Put in what was committed since, beside writers, until little is left."""
-        most = math.inf
+        time_limit = math.inf
         while self.feed is not None:
             began = clocks.elapsed()
-            self.follow(most)
+            self.follow(time_limit)
             took = clocks.elapsed() - began
             if took < _MOMENT:
                 break
-            if took > most:
+            if took > time_limit:
                 while not self.locked(self.gain):
                     pass
                 break
-            most = took / 2
+            time_limit = took / 2
         if self.feed is not None and self.env.map.log is not None:  # None: it has been closed
             log_of(self.env).checkpoints.make(True)  # so that there is little to do when the old file is left
         self.reached("flushed", self.size, self.size)

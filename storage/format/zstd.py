@@ -26,11 +26,11 @@ if sys.version_info >= (3, 14):
     def compress(content: bytes) -> bytes:
         return zstd.compress(content, LEVEL)
 
-    def decompress(frame: bytes, most: int) -> bytes:
+    def decompress(frame: bytes, limit: int) -> bytes:
         unpacking = zstd.ZstdDecompressor()
-        content = unpacking.decompress(frame, most + 1)
-        if not unpacking.eof or len(content) > most:
-            raise zstd.ZstdError(f"the frame is cut off, or holds more than {most} bytes")
+        content = unpacking.decompress(frame, limit + 1)
+        if not unpacking.eof or len(content) > limit:
+            raise zstd.ZstdError(f"the frame is cut off, or holds more than {limit} bytes")
         return content
 
     def stated_size(frame: bytes) -> int | None:
@@ -61,8 +61,8 @@ else:
     def compress(content: bytes) -> bytes:
         return _contexts.compress(content)
 
-    def decompress(frame: bytes, most: int) -> bytes:
-        return _contexts.decompress(frame, max_output_size=most)
+    def decompress(frame: bytes, limit: int) -> bytes:
+        return _contexts.decompress(frame, max_output_size=limit)
 
     def stated_size(frame: bytes) -> int | None:
         size = zstandard.frame_content_size(frame)

@@ -5,7 +5,7 @@ cimport cython
 @cython.locals(size="Py_ssize_t", front="Py_ssize_t")
 cpdef object encode_change(list parts, bytes key, bytes value, bytes base)
 
-@cython.locals(most="Py_ssize_t", at="Py_ssize_t", left="const unsigned char*", right="const unsigned char*")
+@cython.locals(limit="Py_ssize_t", at="Py_ssize_t", left="const unsigned char*", right="const unsigned char*")
 cdef Py_ssize_t common_front(bytes value, bytes base) except -1
 
 @cython.locals(raw="const unsigned char*", kind="int", size="Py_ssize_t", klen="Py_ssize_t", vlen="Py_ssize_t",

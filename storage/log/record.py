@@ -50,13 +50,13 @@ def common_front(value: bytes, base: bytes) -> int:
     at = len(base) - 1  # a node that has grown is its old form up to the end mark
     if len(value) > at and value[DELTA_HEAD:at] == base[DELTA_HEAD:at]:
         return at
-    most = min(len(value), len(base))
+    limit = min(len(value), len(base))
     at = DELTA_HEAD
-    while at + CHUNK <= most and value[at : at + CHUNK] == base[at : at + CHUNK]:
+    while at + CHUNK <= limit and value[at : at + CHUNK] == base[at : at + CHUNK]:
         at += CHUNK
     left = value
     right = base
-    while at < most and left[at] == right[at]:
+    while at < limit and left[at] == right[at]:
         at += 1
     return at
 

@@ -129,12 +129,12 @@ class Room:
 
     def take(self, wanted: int) -> bool:
         """Take room from the disk up to so many pages; some more where that is to be had."""
-        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-        most = 1 << 62 if limit == resource.RLIM_INFINITY else limit // self.page
+        file_limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        limit = 1 << 62 if file_limit == resource.RLIM_INFINITY else file_limit // self.page
         if self.ceiling is not None:
-            most = min(most, self.ceiling // self.page)
-        for end in (wanted + max(AHEAD, min(wanted // 4, 16 * AHEAD)), wanted, most):
-            if self.have < end <= most < 1 << 62 or end < most == 1 << 62:
+            limit = min(limit, self.ceiling // self.page)
+        for end in (wanted + max(AHEAD, min(wanted // 4, 16 * AHEAD)), wanted, limit):
+            if self.have < end <= limit < 1 << 62 or end < limit == 1 << 62:
                 try:
                     file = self.folder / directory.DATA
                     disk.allocate(file, self.used * self.page, end * self.page)

@@ -84,7 +84,7 @@ cdef class Run:
     cdef bytearray ends
     cdef unsigned char *edge
     cdef Py_ssize_t count
-    cdef Py_ssize_t most
+    cdef Py_ssize_t limit
 
     @cython.locals(data=bytearray, ends=bytearray)
     cdef int begin(self, Py_ssize_t rows) except -1

@@ -141,7 +141,7 @@ def followed(p: bytes, end: int, name: int, name_size: int, pos: int, pairs: int
 class Run:
     """Strings one behind the other, and where each of them ends."""
 
-    __slots__ = ("count", "data", "edge", "ends", "most", "out", "room", "used")
+    __slots__ = ("count", "data", "edge", "ends", "limit", "out", "room", "used")
 
     data: bytearray
     out: bytearray  # the same, in C a pointer into it
@@ -150,17 +150,17 @@ class Run:
     ends: bytearray
     edge: bytearray
     count: int
-    most: int
+    limit: int
 
     def __init__(self) -> None:
         self.used = self.count = 0
 
     def begin(self, rows: int) -> None:
         """Fresh buffers, with room for what the last ones held."""
-        self.most = max(rows, self.count + self.count // 8)
+        self.limit = max(rows, self.count + self.count // 8)
         self.room = max(rows, self.used + self.used // 8)
         data = bytearray(self.room)
-        ends = bytearray(4 * (self.most + 1))
+        ends = bytearray(4 * (self.limit + 1))
         self.data = data
         self.out = data
         self.ends = ends
@@ -182,19 +182,19 @@ class Run:
 
     def close(self) -> None:
         """The string ends here."""
-        if self.count == self.most:
+        if self.count == self.limit:
             self.lengthen(64)
         self.count += 1
         put_int32(self.edge, self.count, self.used)
 
     def lengthen(self, more: int) -> None:
         """Make room for the ends of so many strings more, at least."""
-        more += self.most
+        more += self.limit
         ends = self.ends
         ends += bytes(4 * more)
         self.ends = ends
         self.edge = ends
-        self.most += more
+        self.limit += more
 
     def add(self, p: bytes, pos: int, size: int) -> None:
         """Add bytes to the string."""
@@ -248,7 +248,7 @@ class Run:
 
     def add_all(self, texts: bytes, marks: bytes, count: int) -> None:
         """Add so many strings at once: their bytes, and an int32 for each that says where it ends."""
-        if self.count + count > self.most:
+        if self.count + count > self.limit:
             self.lengthen(count)
         edge = self.edge
         i = 0

@@ -51,7 +51,7 @@ cdef class Decoder:
     cdef bytes kept_names
     cdef bytes marks
     cdef bint names_good
-    cdef Py_ssize_t most
+    cdef Py_ssize_t limit
     cdef str stream
     cdef bint failfast
     cdef Literal literal
@@ -78,7 +78,7 @@ cdef class Decoder:
     @cython.locals(walk=Walk, more=bint)
     cpdef bint fill(self) except -1
 
-    @cython.locals(most="Py_ssize_t", at="Py_ssize_t", start="Py_ssize_t")
+    @cython.locals(limit="Py_ssize_t", at="Py_ssize_t", start="Py_ssize_t")
     cdef bint collect(self, Walk walk) except -1
 
     @cython.locals(place="Py_ssize_t")
@@ -93,7 +93,7 @@ cdef class Decoder:
                    after="Py_ssize_t")
     cdef int find(self, Walk walk, Py_ssize_t at) except -1
 
-    @cython.locals(head="Py_ssize_t", text=bytes, column=Column, most="Py_ssize_t", place="Py_ssize_t",
+    @cython.locals(head="Py_ssize_t", text=bytes, column=Column, limit="Py_ssize_t", place="Py_ssize_t",
                    remaining="Py_ssize_t")
     cdef Py_ssize_t named(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -2
 

@@ -60,15 +60,15 @@ class Decoder:
     """A batch under construction, and the node that is being read.
 
     ``columns``   (kind, field, precision, scale) of each; kinds as in columns.KINDS
-    ``most``      how many rows a batch may have
+    ``limit``     how many rows a batch may have
     ``failfast``  whether the first malformed value is a MalformedValue, which names ``stream``.
                   Otherwise it is null, and its entry's text goes into the column of kind "corrupt"
     """
 
     __slots__ = (
         "bad", "bad_rows", "columns", "corrupt", "count", "every", "failfast", "fields", "full", "hi_ms", "hi_seq",
-        "id", "ids", "keep", "kept", "kept_names", "like", "literal", "live", "lo_ms", "lo_seq", "malformed", "map",
-        "marks", "missing", "most", "names", "names_good", "place", "places", "rows", "slot", "slots", "spot", "spots",
+        "id", "ids", "keep", "kept", "kept_names", "like", "limit", "literal", "live", "lo_ms", "lo_seq", "malformed",
+        "map", "marks", "missing", "names", "names_good", "place", "places", "rows", "slot", "slots", "spot", "spots",
         "stream", "turn", "walk", "weight",
     )  # fmt: skip
 
@@ -98,7 +98,7 @@ class Decoder:
     marks: bytes
     names_good: bool  # whether the map can have the master's names as its keys
 
-    def __init__(self, columns: Sequence[tuple[str, bytes, int, int]], most: int, stream: str, failfast: bool,
+    def __init__(self, columns: Sequence[tuple[str, bytes, int, int]], limit: int, stream: str, failfast: bool,
                  local: Callable[[int], int] | None = None) -> None:
         self.every = [Column(*column) for column in columns]
         kinds = [KINDS[column[0]] for column in columns]
@@ -106,7 +106,7 @@ class Decoder:
         self.fields = [column for column, kind in zip(self.every, kinds, strict=True) if kind <= DECIMAL]
         self.map = self.every[kinds.index(MAP)] if MAP in kinds else None
         self.corrupt = self.every[kinds.index(CORRUPT)] if CORRUPT in kinds else None
-        self.most: int = most
+        self.limit: int = limit
         self.stream: str = stream
         self.failfast: bool = failfast
         self.literal: Literal = Literal(local)
@@ -126,7 +126,7 @@ class Decoder:
     def start(self) -> None:
         """Fresh buffers for a batch, now that it gets its first row."""
         for column in self.every:
-            column.begin(self.most)
+            column.begin(self.limit)
 
     def take(self) -> list[Buffers]:
         """The buffers of the batch, column by column; then the next one begins. Not without rows."""
@@ -191,9 +191,9 @@ class Decoder:
 
     def collect(self, walk: Walk) -> bool:
         """Gather a run: the entries that come next. False if the node has no more that are wanted."""
-        most = min(RUN, self.most - self.rows)
+        limit = min(RUN, self.limit - self.rows)
         at = 0
-        while at < most and self.weight < HEAVY:
+        while at < limit and self.weight < HEAVY:
             if self.missing:
                 self.forget(at)
             start = stride(walk, self.slot, self.spot, at, self.hi_ms, self.hi_seq)
@@ -260,7 +260,7 @@ class Decoder:
                 self.corrupt.pass_over(row + at)
             at += 1
         self.rows = row + count
-        self.full = self.rows >= self.most or self.weight >= HEAVY
+        self.full = self.rows >= self.limit or self.weight >= HEAVY
 
     def find(self, walk: Walk, at: int) -> None:
         """Step over the fields of an entry, checking each, and note where those with columns lie."""
@@ -306,11 +306,11 @@ class Decoder:
                 if column.name == text:
                     return place
             return -1
-        most = len(self.fields)
+        limit = len(self.fields)
         place = self.turn
-        remaining = most
+        remaining = limit
         while remaining > 0:
-            if place >= most:
+            if place >= limit:
                 place = 0
             column = self.fields[place]
             place += 1
@@ -424,7 +424,7 @@ class Decoder:
         if self.corrupt is not None:
             self.corrupt.add_string(what, row)
         self.rows = row + 1
-        self.full = self.rows >= self.most
+        self.full = self.rows >= self.limit
 
     def texts(self, walk: Walk, pos: int, own: int) -> tuple[list[bytes], list[bytes]]:
         """Names and values of an entry whose fields begin at ``pos``."""

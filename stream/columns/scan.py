@@ -46,7 +46,8 @@ class _Scan:
         self.expected: int | None = None  # the ordinal that the next one must begin with
         self.more = True
 
-    def collect(self, txn: RaxTransaction, number: int, header: StreamHeader, end: StreamID, most: int) -> list[_Found]:
+    def collect(self, txn: RaxTransaction, number: int, header: StreamHeader, end: StreamID,
+                limit: int) -> list[_Found]:
         """The next blocks, at most so many: (key, value, verified header), or what is wrong."""
         found: list[_Found] = []
         prefix = keys.family(number, keys.NODE)
@@ -63,7 +64,7 @@ class _Scan:
                 require_head(header, nodes.key if has_node else None, self.start)
             except CorruptionError as error:
                 found.append((prefix + bytes(self.start), error, None))
-        taken = nodes.take(most, bytes(end))
+        taken = nodes.take(limit, bytes(end))
         for key, value in taken:
             before = self.expected
             head = self._checked(key, value)
@@ -75,7 +76,7 @@ class _Scan:
             found.append((key, value, head))
         if taken:
             self.last_key = taken[-1][0][len(prefix) :]
-        if len(taken) == most:
+        if len(taken) == limit:
             return found
         self.more = False
         if self.last_key is not None and self.expected is not None:
@@ -120,7 +121,7 @@ def read_nodes(source: Source, name: bytes, start: StreamID, end: StreamID) -> I
         return
     scan = _Scan(name, start)
     number: int | None = None
-    most = _FIRST
+    limit = _FIRST
     while scan.more:
         with source.read() as txn:
             found = headers.find(txn, name, number)
@@ -130,8 +131,8 @@ def read_nodes(source: Source, name: bytes, start: StreamID, end: StreamID) -> I
             end = StreamID(*min(end, header.last))
             if start > end:
                 return
-            blocks = scan.collect(txn, number, header, end, most)
-        most = _NODES
+            blocks = scan.collect(txn, number, header, end, limit)
+        limit = _NODES
         for key, value, head in blocks:
             master = records.node_id(key)
             if isinstance(value, CorruptionError):

@@ -54,7 +54,7 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
     if start > end or count == 0:
         return
     remaining = -1 if count is None else min(count, sys.maxsize)
-    most = 1 if count is not None and count <= 64 else 4
+    node_count = 1 if count is not None and count <= 64 else 4
     state = _Chunk()
     while True:
         with source.read() as txn:
@@ -66,9 +66,9 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
             if start > end:
                 return
             if reverse:
-                _collect_backward(txn, number, header, start, end, most, state)
+                _collect_backward(txn, number, header, start, end, node_count, state)
             else:
-                _collect_forward(txn, number, header, start, end, most, state)
+                _collect_forward(txn, number, header, start, end, node_count, state)
         while state.blocks:
             entries = _decoded(state.blocks, name, start, end, remaining, reverse)
             if encoding is not None:
@@ -80,18 +80,18 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
                     return
         if not state.more:
             return
-        most = min(most * 2, _MOST_NODES)
+        node_count = min(node_count * 2, _MOST_NODES)
 
 
 def read_now(txn: RaxTransaction, number: int, header: StreamHeader, start: StreamID, count: int | None) -> list[Entry]:
     """Live entries with ID >= start, at most ``count``, all within one transaction."""
     remaining = -1 if count is None else min(count, sys.maxsize)
-    most = 2 if count is not None and count <= 200 else _MOST_NODES
+    node_count = 2 if count is not None and count <= 200 else _MOST_NODES
     end = make_id(*header.last)
     found: list[Entry] = []
     state = _Chunk()
     while remaining and start <= end:
-        _collect_forward(txn, number, header, start, end, most, state)
+        _collect_forward(txn, number, header, start, end, node_count, state)
         while state.blocks:
             entries = _decoded(state.blocks, header.name, start, end, remaining, False)
             found += entries
@@ -118,7 +118,7 @@ def _decoded(blocks: list[tuple[bytes, bytes, records.BlockHeader]], name: bytes
 
 
 def _collect_forward(txn: RaxTransaction, number: int, header: StreamHeader, start: StreamID, end: StreamID,
-                     most: int, state: _Chunk) -> None:
+                     limit: int, state: _Chunk) -> None:
     prefix = keys.family(number, keys.NODE)
     rax = Rax(txn, prefix)
     nodes = rax.iterator()
@@ -134,7 +134,7 @@ def _collect_forward(txn: RaxTransaction, number: int, header: StreamHeader, sta
         found = nodes.seek("<=", bytes(start)) or nodes.seek("^")
         require_head(header, nodes.key if found else None, start)
     while found and nodes.key <= stop:
-        if len(state.blocks) == most:
+        if len(state.blocks) == limit:
             state.more = True
             return
         head = _checked(nodes, prefix, header)
@@ -150,7 +150,7 @@ def _collect_forward(txn: RaxTransaction, number: int, header: StreamHeader, sta
 
 
 def _collect_backward(txn: RaxTransaction, number: int, header: StreamHeader, start: StreamID, end: StreamID,
-                      most: int, state: _Chunk) -> None:
+                      limit: int, state: _Chunk) -> None:
     prefix = keys.family(number, keys.NODE)
     nodes = Rax(txn, prefix).iterator()
     if state.last_key is not None:
@@ -160,7 +160,7 @@ def _collect_backward(txn: RaxTransaction, number: int, header: StreamHeader, st
         state.expected = _next_ordinal(nodes, prefix, header, ">", bytes(end), end)
         found = nodes.seek("<=", bytes(end))
     while found:
-        if len(state.blocks) == most:
+        if len(state.blocks) == limit:
             state.more = True
             return
         head = _checked(nodes, prefix, header)

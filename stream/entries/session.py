@@ -108,9 +108,9 @@ def changing(operation: Callable[Concatenate[WriteTransaction, A], T]) -> Callab
     return method
 
 
-def in_pieces(source: Source, given: P, act: Callable[[P, WriteTransaction], T], most: int = PIECE) -> list[T]:
+def in_pieces(source: Source, given: P, act: Callable[[P, WriteTransaction], T], limit: int = PIECE) -> list[T]:
     """Results of the act for so many at a time, a commit each: others write in between. In a transaction for all."""
-    step = most if isinstance(source, StoreSource) else max(1, len(given))
+    step = limit if isinstance(source, StoreSource) else max(1, len(given))
     return [source.submit(partial(act, given[start : start + step])) for start in range(0, len(given), step)]
 
 

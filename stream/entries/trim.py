@@ -127,10 +127,10 @@ def _evict_inside(txn: WriteTransaction, writer: StreamWriter, trim: Trim, key: 
     """Mark entries of the node at the border deleted. The node stays, even with none alive."""
     ms, seq = records.node_id(key)
     header = writer.header
-    most = -1 if trim.maxlen is None else header.length - trim.maxlen
+    limit = -1 if trim.maxlen is None else header.length - trim.maxlen
     ids = [
         (entry.id.ms, entry.id.seq)
-        for entry in decode.decode(listpack, ms, seq, 0, 0, *StreamID.MAX, most, False)
+        for entry in decode.decode(listpack, ms, seq, 0, 0, *StreamID.MAX, limit, False)
         if trim.minid is None or entry.id < trim.minid
     ]
     if not ids:

@@ -29,7 +29,7 @@ cdef class StreamWriter:
 
     @cython.locals(tail=NodeBuilder, pair=tuple)
     cpdef object append(self, WriteTransaction txn, object new, object now, list flat)
-    @cython.locals(most="long long")
+    @cython.locals(max_entries="long long")
     cdef bint _push(self, NodeBuilder tail, object ms, object seq, list flat) except -1
     cdef bint _is_large(self, Py_ssize_t size) except -1
     cdef object _added(self, object count, tuple first, tuple last)

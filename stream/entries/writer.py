@@ -116,11 +116,11 @@ class StreamWriter:
 
     def _push(self, tail: NodeBuilder, ms: int, seq: int, flat: list[bytes]) -> bool:
         limits = self.header.limits
-        most = limits.max_entries or -1
+        max_entries = limits.max_entries or -1
         if limits.max_bytes is not None:
-            return tail.push(ms, seq, flat, -1, limits.max_bytes, most)
-        return tail.push(ms, seq, flat, self._room(tail), -1, most) or (
-            not 0 < most <= tail.live + tail.dead and self._grow(tail, ms, seq, flat)
+            return tail.push(ms, seq, flat, -1, limits.max_bytes, max_entries)
+        return tail.push(ms, seq, flat, self._room(tail), -1, max_entries) or (
+            not 0 < max_entries <= tail.live + tail.dead and self._grow(tail, ms, seq, flat)
         )
 
     def _is_large(self, size: int) -> bool:
@@ -233,16 +233,16 @@ class StreamWriter:
         """
         limits = self.header.limits
         raw = stored = tail.size + records.HEADER_SIZE
-        most, enough = _MOST, 0.8  # of fractions C would make 0
+        max_size, enough = _MOST, 0.8  # of fractions C would make 0
         if limits.codec != records.RAW:
             self.trial = self._tail_block(tail, limits.codec)
             stored = len(self.trial)
             if stored < raw:
-                most, enough = min(_MOST_PACKED * limits.page_bytes, _MOST), 0.9
+                max_size, enough = min(_MOST_PACKED * limits.page_bytes, _MOST), 0.9
         pages = records.run_bytes(stored)
-        grows = stored < pages * enough and tail.push(ms, seq, flat, most - records.HEADER_SIZE, -1, -1)
+        grows = stored < pages * enough and tail.push(ms, seq, flat, max_size - records.HEADER_SIZE, -1, -1)
         rest = (pages - stored) * 3 // 4 if grows else _PAGE * 15 // 16 - stored
-        self.tail_room = min(raw + rest * raw // stored, most)
+        self.tail_room = min(raw + rest * raw // stored, max_size)
         if grows:
             self.tail_room = max(self.tail_room, tail.size + records.HEADER_SIZE)
             self.trial = None

@@ -195,22 +195,22 @@ def take_back(txn: WriteTransaction, wanted: GroupRead, name: bytes, before: Pos
 
 
 def hand_over(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, to: ConsumerState,
-              most: int | None = None) -> None:
+              limit: int | None = None) -> None:
     """Move all pending entries of one consumer to another, times and counts kept.
 
-    With ``most`` only so many, and those in one bucket with the last of them.
+    With ``limit`` only so many, and those in one bucket with the last of them.
     """
-    moved = group.pel(txn).hand_over(consumer.number, to.number, most=most)
+    moved = group.pel(txn).hand_over(consumer.number, to.number, limit=limit)
     if moved:
         group.count_pending(txn, consumer.number, -moved)
         group.count_pending(txn, to.number, moved)
 
 
 def drop_gone(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState,
-              most: int | None) -> bool:
-    """Whether the first of a consumer's pending entries, ``most`` of them, are all gone: then they leave the PEL."""
+              limit: int | None) -> bool:
+    """Whether the first of a consumer's pending entries, ``limit`` of them, are all gone: then they leave the PEL."""
     stream.flush(txn)
-    rows = islice(group.pel(txn).scan(StreamID.MIN, StreamID.MAX, consumer.number), most)
+    rows = islice(group.pel(txn).scan(StreamID.MIN, StreamID.MAX, consumer.number), limit)
     gone: list[ID] = []
     while some := [sid for sid, _ in islice(rows, AT_ONCE)]:
         live = present(txn, stream, some)
@@ -221,8 +221,8 @@ def drop_gone(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
     return True
 
 
-def drop(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, most: int | None = None) -> None:
-    """All pending entries of a consumer leave the PEL, never delivered again. ``most`` as above."""
-    gone = len(group.pel(txn).drop_consumer(consumer.number, most))
+def drop(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, limit: int | None = None) -> None:
+    """All pending entries of a consumer leave the PEL, never delivered again. ``limit`` as above."""
+    gone = len(group.pel(txn).drop_consumer(consumer.number, limit))
     if gone:
         group.count_pending(txn, consumer.number, -gone)

@@ -103,20 +103,20 @@ def ack_delete(txn: WriteTransaction, stream: StreamWriter, group: GroupState, i
 
 
 def evict(txn: WriteTransaction, stream: StreamWriter, trim: Trim, limit: int, refs: str, after: bytes = b"",
-          most: int | None = None) -> tuple[int, bytes | None]:
+          max_asked: int | None = None) -> tuple[int, bytes | None]:
     """XTRIM with DELREF or ACKED: entry by entry, since groups are asked about each.
 
     Under ACKED what is still held is passed over, and the trim goes on behind it as long as
     whole nodes come before the border: the stream may stay longer, and holes appear. A node in
     which no entry lives goes.
 
-    Begins behind the node ``after`` and stops once ``most`` entries have been asked about. How
+    Begins behind the node ``after`` and stops once ``max_asked`` entries have been asked about. How
     many went, and the node behind which there is more to do; None where there is not.
     """
     header = stream.header
     evicted = asked = 0
     while trim.maxlen is None or header.length > trim.maxlen:
-        if most is not None and asked >= most:
+        if max_asked is not None and asked >= max_asked:
             return evicted, after
         nodes = stream.nodes(txn).iterator()
         if not nodes.seek(">", after) if after else not nodes.seek("^"):

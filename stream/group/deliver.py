@@ -105,7 +105,7 @@ class GroupRead(NamedTuple):
 
     group: bytes
     consumer: bytes
-    most: int | None  # of each stream
+    limit: int | None  # of each stream
     total: int | None  # of all together
     max_bytes: int | None  # of names and values; one entry is always returned
     noack: bool
@@ -132,7 +132,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     stop = wanted.stop
     if stop is not None and is_stopped(stop):
         if any(target.ack for target in targets):
-            attempts(source, wanted._replace(most=0), targets)
+            attempts(source, wanted._replace(limit=0), targets)
         return Answer()
     line = line_of(wanted, targets)
     may_wait = isinstance(source, StoreSource) and all(target.after is None for target in targets)
@@ -240,7 +240,7 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
         if group.consumer(txn, wanted.consumer) is None:
             answer.created.add(target.stream)
         consumer = group.ensure_consumer(txn, wanted.consumer, now)
-        count = budget.left_of(wanted.most)
+        count = budget.left_of(wanted.limit)
         if target.after is not None:
             claiming = False  # as in Redis: behind a history, nothing is claimed
             entries = read_history(txn, stream, group, consumer, target.after, count, now, budget.takes)

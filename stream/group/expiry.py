@@ -52,8 +52,8 @@ def expire_named(name: bytes, now: int, exact: bool, txn: WriteTransaction) -> t
     return (0, False) if stream is None else expire(txn, stream, now, trim.LEAVES_A_TRANSACTION, exact)
 
 
-def expire(txn: WriteTransaction, stream: StreamWriter, now: int, most: int, exact: bool = False) -> tuple[int, bool]:
-    """Remove the nodes that the retention lets go, ``most`` by each rule: entries gone, whether more are to go.
+def expire(txn: WriteTransaction, stream: StreamWriter, now: int, limit: int, exact: bool = False) -> tuple[int, bool]:
+    """Remove the nodes that the retention lets go, ``limit`` by each rule: entries gone, whether more are to go.
 
     With ``exact`` also the entries of a node that cannot go whole.
     """
@@ -61,7 +61,7 @@ def expire(txn: WriteTransaction, stream: StreamWriter, now: int, most: int, exa
     for rule in _due(txn, stream, now):
         if exact and rule.max_bytes is None:
             rule = rule._replace(approximate=False)
-        went, stopped = trim.evict(txn, stream, rule, 0, most)
+        went, stopped = trim.evict(txn, stream, rule, 0, limit)
         gone += went
         more = more or stopped
     return gone, more

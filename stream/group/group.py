@@ -150,8 +150,8 @@ class Group(Generic[V]):
         end: deliver.ID | None = None
         while True:
             remaining = None if count is None else count - len(found)
-            most = remaining if at_once or (remaining is not None and remaining < PIECE) else PIECE
-            wanted = GroupRead(self._name, reader, most, None, None, noack, min_idle, stop, ack_owned)
+            limit = remaining if at_once or (remaining is not None and remaining < PIECE) else PIECE
+            wanted = GroupRead(self._name, reader, limit, None, None, noack, min_idle, stop, ack_owned)
             try:
                 answer = read_group(self._source, self._seen, wanted, [target], wait)
             except RaxlogError:
@@ -251,8 +251,8 @@ class Group(Generic[V]):
                 return [DeleteResult.MISSING] * len(some)
             return ack_delete(txn, stream, group, some, refs)
 
-        most = PIECE_ASKED if owner is None else max(1, len(wanted))
-        return list(chain.from_iterable(in_pieces(self._source, wanted, act, most)))
+        limit = PIECE_ASKED if owner is None else max(1, len(wanted))
+        return list(chain.from_iterable(in_pieces(self._source, wanted, act, limit)))
 
     # -- jobs ---------------------------------------------------------------------------
 
@@ -453,9 +453,9 @@ class Group(Generic[V]):
             now = now_ms()
             created = group.consumer(txn, owner) is None
             member = group.ensure_consumer(txn, owner, now)
-            most = min(remaining, PIECE_ASKED) if isinstance(self._source, StoreSource) else remaining
-            looks = min(attempts, claiming.SCAN_FACTOR * most)
-            return *claiming.autoclaim(txn, stream, group, member, floor, first, looks, most, justid, now), created
+            limit = min(remaining, PIECE_ASKED) if isinstance(self._source, StoreSource) else remaining
+            looks = min(attempts, claiming.SCAN_FACTOR * limit)
+            return *claiming.autoclaim(txn, stream, group, member, floor, first, looks, limit, justid, now), created
 
         remaining, attempts = count, claiming.SCAN_FACTOR * count
         entries: list[Entry] = []
@@ -676,7 +676,7 @@ class Group(Generic[V]):
         Outside a transaction, commits of about 10,000 entries are used; the last one deletes the consumer.
         """
         raw = member_name(name, "consumer")
-        most = PIECE if isinstance(self._source, StoreSource) else None
+        limit = PIECE if isinstance(self._source, StoreSource) else None
         heir = None if to is None else member_name(to, "consumer")
         if pending not in ("refuse", "drop"):
             raise InvalidArgument(f"pending={pending!r} is unknown; it is 'refuse' or 'drop', or name an heir with to=")
@@ -689,15 +689,15 @@ class Group(Generic[V]):
                 return 0, False
             had = member.pending
             refuses = heir is None and pending == "refuse"
-            if had and refuses and not claiming.drop_gone(txn, stream, group, member, most):
+            if had and refuses and not claiming.drop_gone(txn, stream, group, member, limit):
                 raise ConsumerBusy(
                     f"consumer {shown(raw)} of group {shown(self._name)} has {had} pending entries. Hand them over "
                     "with to='other', or lose them with pending='drop'."
                 )
             if had and heir is not None:
-                claiming.hand_over(txn, group, member, group.ensure_consumer(txn, heir, now_ms()), most)
+                claiming.hand_over(txn, group, member, group.ensure_consumer(txn, heir, now_ms()), limit)
             elif had and not refuses:
-                claiming.drop(txn, group, member, most)
+                claiming.drop(txn, group, member, limit)
             if member.pending:
                 return had - member.pending, True
             group.remove_consumer(txn, member)

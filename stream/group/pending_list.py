@@ -136,14 +136,14 @@ class PendingList:
             released[sid] = Nack(0, due, count, number + 1)
         return self._upsert(sorted(released.items()), insert)
 
-    def hand_over(self, consumer: int, to: int, time: int | None = None, most: int | None = None) -> int:
+    def hand_over(self, consumer: int, to: int, time: int | None = None, limit: int | None = None) -> int:
         """Move all of one consumer's entries to another; how many there were.
 
-        Their counts stay, and their delivery times unless ``time`` is given. With ``most`` only
+        Their counts stay, and their delivery times unless ``time`` is given. With ``limit`` only
         so many, and those in one bucket with the last of them.
         """
         moved = 0
-        for key, count in self._first_with(consumer, most):
+        for key, count in self._first_with(consumer, limit):
             old = self._bucket(key)
             moved += count
             consumers, times = old.consumers, old.times
@@ -222,10 +222,10 @@ class PendingList:
         self._replace(old, new)
         return list(zip(ids, nacks, strict=True))
 
-    def drop_consumer(self, consumer: int, most: int | None = None) -> list[ID]:
-        """Remove all of a consumer's entries; their IDs, ascending. XGROUP DELCONSUMER. ``most`` as above."""
+    def drop_consumer(self, consumer: int, limit: int | None = None) -> list[ID]:
+        """Remove all of a consumer's entries; their IDs, ascending. XGROUP DELCONSUMER. ``limit`` as above."""
         dropped: list[ID] = []
-        for key, _ in self._first_with(consumer, most):
+        for key, _ in self._first_with(consumer, limit):
             bucket = self._bucket(key)
             if bucket.consumers == consumer:
                 dropped += unpack_ids(bucket.ids)
@@ -401,14 +401,14 @@ class PendingList:
             return int.from_bytes(key[-24:-16], "big")
         return None
 
-    def ahead(self, now: int, most: int) -> list[bytes]:
+    def ahead(self, now: int, limit: int) -> list[bytes]:
         """The first so many buckets all of whose delivery times are behind ``now``. One seek where there is none."""
         rows = self._from(self._by_time, (now + 1).to_bytes(8, "big"))
-        return [key[-16:] for key, _ in islice(rows, most)]
+        return [key[-16:] for key, _ in islice(rows, limit)]
 
-    def set_back(self, most: int) -> int:
+    def set_back(self, limit: int) -> int:
         """Set the times in so many of these to the list's ``now``; how many they were."""
-        keys = self.ahead(self._now, most)
+        keys = self.ahead(self._now, limit)
         for key in keys:
             bucket = self._bucket(key)
             self._replace(bucket, bucket)
@@ -617,14 +617,14 @@ class PendingList:
         for key, value in self._from(prefix, start):
             yield key[-16:], unseal(key, value)[0]
 
-    def _first_with(self, consumer: int, most: int | None) -> list[tuple[bytes, int]]:
-        """The first buckets that hold ``most`` of a consumer's entries together; all that hold any."""
+    def _first_with(self, consumer: int, limit: int | None) -> list[tuple[bytes, int]]:
+        """The first buckets that hold ``limit`` of a consumer's entries together; all that hold any."""
         found = []
         entries = 0
         for key, count in self._buckets_of(consumer, _FIRST):
             found.append((key, count))
             entries += count
-            if most is not None and entries >= most:
+            if limit is not None and entries >= limit:
                 break
         return found
 

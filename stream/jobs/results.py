@@ -118,8 +118,8 @@ def get(txn: RaxTransaction, number: int, name: bytes) -> bytes | None:
 
 def name_of(group: bytes, sid: IDLike) -> bytes:
     """The name of a group's result: with the name's hash where that is too long for a key."""
-    most = keys.MAX_INLINE_NAME
-    known = group if len(group) <= most else group[:most] + keys.sha256(group)
+    limit = keys.MAX_INLINE_NAME
+    known = group if len(group) <= limit else group[:limit] + keys.sha256(group)
     return known + b"\0" + bytes(parse_id(sid))
 
 

@@ -231,11 +231,11 @@ class Worker:
             raise InvalidArgument("drain() of a worker with processes=; use threads=, or run(burst=True)")
         self._burst = True
         before = self._counted()
-        most = before.total() + limit
+        total = before.total() + limit
         with self._beating(signals):
             while not self._stop.is_set():
-                self._serve_all(lambda: until() or self._counted().total() > most)
-                if self._counted().total() > most:
+                self._serve_all(lambda: until() or self._counted().total() > total)
+                if self._counted().total() > total:
                     raise RaxlogError(f"drain() does not come to an end: {self.counts}. Does a handler snooze, or "
                                       f"append to its own stream, for ever? If not, give a limit above {limit:,}")
                 due = self._next_due()

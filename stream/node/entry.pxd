@@ -39,7 +39,7 @@ cdef list flatten_dict(dict fields)
 cpdef list flatten(object fields)
 
 @cython.locals(stop="Py_ssize_t", flat=list, keys=list, names=list)
-cpdef bint flatten_all(object entries, list flats, Py_ssize_t most) except -1
+cpdef bint flatten_all(object entries, list flats, Py_ssize_t limit) except -1
 
 @cython.locals(flat=list, i="Py_ssize_t")
 cdef list flatten_like(dict fields, list keys, list names)

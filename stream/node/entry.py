@@ -225,7 +225,7 @@ def flatten_dict(fields: dict[Any, Any]) -> list[bytes]:
     return checked(flat)
 
 
-def flatten_all(entries: Iterator[Any], flats: list[list[bytes]], most: int) -> bool:
+def flatten_all(entries: Iterator[Any], flats: list[list[bytes]], limit: int) -> bool:
     """flatten() of the next so many entries, put to ``flats``; whether there may be more.
 
     InvalidFields names the place of the one that is wrong. Not all at once: compiled, this keeps other
@@ -234,7 +234,7 @@ def flatten_all(entries: Iterator[Any], flats: list[list[bytes]], most: int) -> 
     """
     keys: list[Any] = []  # the names of the last plain dict, as objects
     names: list[bytes] = []  # and as bytes
-    stop = len(flats) + most
+    stop = len(flats) + limit
     for fields in entries:
         try:
             if type(fields) is Fields:

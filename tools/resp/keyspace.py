@@ -222,9 +222,9 @@ class Keys:
             self.next_due = min(self.next_due, at)
         return goes
 
-    def delete_due(self, most: int) -> list[bytes]:
+    def delete_due(self, limit: int) -> list[bytes]:
         """Delete keys whose time has come, so many at most: their names."""
-        found = self.state.between(DUE, DUE + (now_ms() + 1).to_bytes(_MS, "big"), most)
+        found = self.state.between(DUE, DUE + (now_ms() + 1).to_bytes(_MS, "big"), limit)
         names = [key[len(DUE) + _MS:] for key in found]
         for name in names:
             self.remove(name)

@@ -331,12 +331,12 @@ class Session:
                 self._writer.write(memoryview(part)[start : start + _PIECE])
                 await self._drain()
 
-    async def _drain(self, most: int = _CHUNK) -> None:
+    async def _drain(self, limit: int = _CHUNK) -> None:
         """Wait until (nearly) all that is sent has been read; end a client that reads none of it."""
         transport = self._writer.transport
         if transport.is_closing():
             raise ConnectionResetError
-        while (unread := transport.get_write_buffer_size()) > most:
+        while (unread := transport.get_write_buffer_size()) > limit:
             try:
                 await asyncio.wait_for(self._writer.drain(), _PATIENCE)
             except TimeoutError:

@@ -13,7 +13,7 @@ cdef Py_ssize_t MOST
 
 @cython.locals(p="const unsigned char *", size="Py_ssize_t", found=list, words=list, many="Py_ssize_t", i="Py_ssize_t",
                length="Py_ssize_t")
-cpdef tuple cut(bytearray data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t limit)
+cpdef tuple cut(bytearray data, Py_ssize_t at, Py_ssize_t count, Py_ssize_t limit)
 
 @cython.locals(flats=list, key=bytes, words=list, word=bytes, size="Py_ssize_t")
 cpdef list plain_appends(list requests, Py_ssize_t at)

@@ -24,12 +24,12 @@ LONGEST = 1000  # a word has less than ten times as many bytes
 MOST = 1 << 20
 
 
-def cut(data: bytearray, at: int, most: int, limit: int) -> tuple[list[list[bytes]], int]:
-    """So many requests at most, of up to ``limit`` bytes, from that place on, and the place behind them."""
+def cut(data: bytearray, at: int, count: int, limit: int) -> tuple[list[list[bytes]], int]:
+    """Up to ``count`` requests of up to ``limit`` bytes each, from that place on, and the place behind them."""
     p = data
     size = len(data)
     found: list[list[bytes]] = []
-    while len(found) < most and size - at > 4 and p[at] == STAR and ZERO < p[at + 1] <= NINE:
+    while len(found) < count and size - at > 4 and p[at] == STAR and ZERO < p[at + 1] <= NINE:
         many = p[at + 1] - ZERO
         i = at + 2
         if ZERO <= p[i] <= NINE:

@@ -157,8 +157,8 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not total or self._too_few(total, limit):
                 return self._offset(end)  # ``start``, but for streams that are gone, renamed or new
             self._triggered = clocks.elapsed()
-            most = limit.max_rows if isinstance(limit, api.ReadMaxRows) else None
-            shares = backlog_sizes if most is None or total <= most else _shares(backlog_sizes, most)
+            max_rows = limit.max_rows if isinstance(limit, api.ReadMaxRows) else None
+            shares = backlog_sizes if max_rows is None or total <= max_rows else _shares(backlog_sizes, max_rows)
             for one, share in zip(backlogs, shares, strict=True):
                 upto = one.upto
                 if share < one.entries:
@@ -322,11 +322,11 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield [_StreamView.of(source, txn, *located) for located in found if located is not None]
 
 
-def _shares(sizes: list[int], most: int) -> list[int]:
-    """``most`` entries shared out over streams by what each has left, as Kafka's source does."""
+def _shares(sizes: list[int], limit: int) -> list[int]:
+    """``limit`` entries shared out over streams by what each has left, as Kafka's source does."""
     total = sum(sizes)
-    shares = [most * many // total for many in sizes]
-    spare = most - sum(shares)
+    shares = [limit * many // total for many in sizes]
+    spare = limit - sum(shares)
     for at in sorted(range(len(sizes)), key=lambda at: sizes[at] - shares[at], reverse=True)[:spare]:
         shares[at] += 1
     return shares

@@ -112,15 +112,15 @@ def fields(entry: Entry) -> list[tuple[str, str]]:
             for name, one in pairs]
 
 
-def hex_lines(entry: Entry, most: int) -> list[str]:
-    """Names and values as they are stored: offset, bytes, text; ``most`` bytes of each value."""
+def hex_lines(entry: Entry, limit: int) -> list[str]:
+    """Names and values as they are stored: offset, bytes, text; ``limit`` bytes of each value."""
     lines = []
     for name, value in entry.pairs:
         lines.append(f"{output.text(name)} ({len(value):,} bytes)")
-        for at in range(0, min(len(value), most), _HEX):
+        for at in range(0, min(len(value), limit), _HEX):
             part = value[at:at + _HEX]
             plain = "".join(chr(code) if 32 <= code < 127 else "." for code in part)
             lines.append(f"  {at:06x}  {part.hex(' '):{3 * _HEX - 1}}  {plain}")
-        if len(value) > most:
-            lines.append(f"  … {len(value) - most:,} bytes more")
+        if len(value) > limit:
+            lines.append(f"  … {len(value) - limit:,} bytes more")
     return lines

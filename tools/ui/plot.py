@@ -84,11 +84,11 @@ def chart(samples: list[Sample], what: str, width: int, height: int) -> list[str
     """Columns of blocks over an axis, the last one as of now."""
     edge = 8
     values = resampled(samples, max(1, width - edge), what)
-    most = max(values, default=0.0) or 1.0
+    highest = max(values, default=0.0) or 1.0
     shown = age if what == "latency" else number
     lines = []
     for row in range(height - 1, -1, -1):
-        mark = shown(most) if row == height - 1 else shown(0) if row == 0 else ""
-        cells = (max(0.0, min(1.0, value / most * height - row)) for value in values)
+        mark = shown(highest) if row == height - 1 else shown(0) if row == 0 else ""
+        cells = (max(0.0, min(1.0, value / highest * height - row)) for value in values)
         lines.append(f"{mark[:edge - 2]:>{edge - 2}} ┤" + "".join(_BLOCKS[round(part * 8)] for part in cells).rstrip())
     return lines

@@ -231,8 +231,8 @@ def age(seconds: float) -> str:
 def bars(samples: list[Sample], width: int = _COURSE) -> str:
     """The course of a series in one line of ``width`` characters, from its first sample to its last, in equal times."""
     values = resampled(samples, width)
-    most = max(values, default=0.0)
-    return "".join(_BARS[0 if not value else 1 + round(value / most * (len(_BARS) - 2))] for value in values)
+    highest = max(values, default=0.0)
+    return "".join(_BARS[0 if not value else 1 + round(value / highest * (len(_BARS) - 2))] for value in values)
 
 
 def resampled(samples: list[Sample], count: int, what: str = "value") -> list[float]:

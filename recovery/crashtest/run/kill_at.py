@@ -76,10 +76,10 @@ class Points:
         stage.settle(result, f"{name}, hit {hit}", run, wrong)
 
 
-def _spread(count: int, most: int | None) -> list[int]:
-    if most is None or count <= most:
+def _spread(count: int, limit: int | None) -> list[int]:
+    if limit is None or count <= limit:
         return list(range(1, count + 1))
-    return sorted({1 + (count - 1) * index // max(1, most - 1) for index in range(most)})
+    return sorted({1 + (count - 1) * index // max(1, limit - 1) for index in range(limit)})
 
 
 class _PointLog:

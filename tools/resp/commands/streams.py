@@ -155,13 +155,13 @@ def _xcfgset(run: Run, words: list[bytes]) -> object:
     while at < len(words):
         if words[at].lower() not in limits or at + 1 >= len(words):
             raise syntax_error()
-        name, most, unit = limits[words[at].lower()]
+        name, highest, unit = limits[words[at].lower()]
         shown = text_of(words[at].upper())
         if name in settings:
             raise CommandError(f"ERR {shown} specified multiple times")
         settings[name] = integer(words[at + 1])
-        if not 1 <= settings[name] <= most:
-            raise CommandError(f"ERR {shown} must be between 1 and {most} {unit}")
+        if not 1 <= settings[name] <= highest:
+            raise CommandError(f"ERR {shown} must be between 1 and {highest} {unit}")
         at += 2
     if not settings:
         raise CommandError("ERR At least one parameter must be specified")

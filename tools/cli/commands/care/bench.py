@@ -112,7 +112,7 @@ def _table(figures: list[Figure]) -> str:
     return "\n".join(line for name, those in contests for line in ("", name, *(next(lines) for _ in those)))
 
 
-def _row(figure: Figure, most: float) -> list[str]:
+def _row(figure: Figure, highest: float) -> list[str]:
     low, high = figure.spread
     return [
         f"  {figure.contender}", _number(figure.median), figure.unit,
@@ -120,7 +120,7 @@ def _row(figure: Figure, most: float) -> list[str]:
         f"× {statistics.median(figure.ratios):.2f}" if figure.ratios else "",
         f"CPU {figure.cpu_median:,.1f} µs" if figure.cpu else "",
         f"× {statistics.median(figure.cpu_ratios):.2f}" if figure.cpu_ratios else "",
-        "━" * max(1, round(_BAR * figure.median / (most or 1))),
+        "━" * max(1, round(_BAR * figure.median / (highest or 1))),
     ]
 
 

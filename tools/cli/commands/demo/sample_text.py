@@ -36,23 +36,23 @@ class DemoInput:
     events: list[Pairs] = field(default_factory=list)
     taken: list[str] = field(default_factory=list)
 
-    def take(self, found: Iterator[Pairs], most: int, what: str, nouns: str = "lines") -> None:
-        """Take events until there are ``most``; note how many there were of what."""
+    def take(self, found: Iterator[Pairs], limit: int, what: str, nouns: str = "lines") -> None:
+        """Take events until there are ``limit``; note how many there were of what."""
         before = len(self.events)
-        self.events.extend(islice(found, most - before))
+        self.events.extend(islice(found, limit - before))
         if len(self.events) > before:
             self.taken.append(f"{len(self.events) - before:,} {nouns} of {what}")
 
 
-def read_file(path: str, most: int) -> DemoInput:
-    """The first ``most`` events of a file in any format that import knows. CommandError if none."""
+def read_file(path: str, limit: int) -> DemoInput:
+    """The first ``limit`` events of a file in any format that import knows. CommandError if none."""
     found = DemoInput()
     try:
         with open(path, "rb") as file:
             kind = input_formats.guess(path, file)
             delimiter = "\t" if path.lower().endswith(".tsv") else ","
             records = input_formats.records(kind, input_formats.Lines(file), delimiter=delimiter)
-            found.take(_good(path, records), most, f"{path} ({kind})", "events")
+            found.take(_good(path, records), limit, f"{path} ({kind})", "events")
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}", USAGE) from None
     if not found.events:
@@ -60,17 +60,17 @@ def read_file(path: str, most: int) -> DemoInput:
     return found
 
 
-def read_what_is_here(most: int) -> DemoInput:
-    """Up to ``most`` real events of this machine."""
+def read_what_is_here(limit: int) -> DemoInput:
+    """Up to ``limit`` real events of this machine."""
     found = DemoInput()
-    found.take(_history(), most, "the git history here", "file changes")
+    found.take(_history(), limit, "the git history here", "file changes")
     tracked = [Path(os.fsdecode(name)) for name in _git("ls-files", "-z").split(b"\0") if name]
-    found.take(_lines_of(tracked), most, "the files tracked by git here")
+    found.take(_lines_of(tracked), limit, "the files tracked by git here")
     library = Path(sysconfig.get_path("stdlib"))
-    found.take(_lines_of(sorted(library.glob("*.py"))), most, f"Python's library ({library})")
-    found.take(_lines_of(sorted(library.glob("*/*.py"))), most, "its packages")
+    found.take(_lines_of(sorted(library.glob("*.py"))), limit, f"Python's library ({library})")
+    found.take(_lines_of(sorted(library.glob("*/*.py"))), limit, "its packages")
     if _LICENCES.is_dir():
-        found.take(_lines_of(sorted(_LICENCES.iterdir())), most, f"the licences in {_LICENCES}")
+        found.take(_lines_of(sorted(_LICENCES.iterdir())), limit, f"the licences in {_LICENCES}")
     if not found.events:
         raise CommandError("there is no text here to take; name a file", USAGE)
     return found
