@@ -195,7 +195,7 @@ def _group(txn: RaxTransaction, state: GroupState, number: int, header: headers.
            now: int, letters: int, times: SeenTimes) -> GroupStatus:
     members = state.consumers(txn)
     times.show(state.number, state.group, members)
-    idle, deliveries, held = 0.0, 0, dict[int, float]()
+    idle, deliveries, ages = 0.0, 0, dict[int, float]()
     if state.pending:
         pel = state.pel(txn)
         oldest = next(pel.oldest(now), None)
@@ -203,14 +203,14 @@ def _group(txn: RaxTransaction, state: GroupState, number: int, header: headers.
             idle, deliveries = max(0, now - oldest[1].time) / 1000, oldest[1].count
         for one in members:
             first = next(pel.scan(StreamID.MIN, StreamID.MAX, one.number), None) if one.pending else None
-            held[one.number] = 0.0 if first is None else max(0, now - first[1].time) / 1000
+            ages[one.number] = 0.0 if first is None else max(0, now - first[1].time) / 1000
     lag = deliver.lag(txn, number, header, state.last, [])
     waiting = max(0, now - Counter(txn, number, header).select(header.length - lag).ms) / 1000 if lag else 0.0
     return GroupStatus(
         text_of(state.name, encoding), lag, bool(state.subjects), make_id(*state.last), waiting, state.pending,
         state.pending - sum(one.pending for one in members), state.gone, idle, deliveries,
         time_at(state.paused) if state.paused > now else None, letters,
-        tuple(ConsumerStatus(text_of(one.name, encoding), one.pending, held.get(one.number, 0.0), time_at(one.seen),
+        tuple(ConsumerStatus(text_of(one.name, encoding), one.pending, ages.get(one.number, 0.0), time_at(one.seen),
                              None if one.active < 0 else time_at(one.active)) for one in members),
     )
 

@@ -76,8 +76,8 @@ with suppress(ImportError):  # without pytest all but the fixtures is there
     @pytest.fixture
     def raxlog_clock() -> Iterator[Clock]:
         """A clock that the test moves."""
-        with clock() as held:
-            yield held
+        with clock() as fake:
+            yield fake
 
     @pytest.fixture
     def raxlog_async_store(raxlog_store: Store) -> AsyncStore:

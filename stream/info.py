@@ -229,8 +229,8 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
     times.show(state.number, state.group, members)
     names: dict[int, Text | None] = {UNOWNED: None} | {one.number: text_of(one.name, encoding) for one in members}
 
-    def pending(held: int, consumer: int | None) -> list[PendingDetail]:
-        wanted = held if limit is None else min(held, limit)
+    def pending(total: int, consumer: int | None) -> list[PendingDetail]:
+        wanted = total if limit is None else min(total, limit)
         rows: list[PendingDetail] = []
         if wanted:
             for sid, nack in state.pel(txn).scan(StreamID.MIN, StreamID.MAX, consumer):
@@ -244,7 +244,7 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
                     break
         if len(rows) != wanted:
             raise CorruptionError(
-                f"group {shown(state.name)} has fewer pending entries than the {held} it counts: some are lost"
+                f"group {shown(state.name)} has fewer pending entries than the {total} it counts: some are lost"
             )
         return rows
 

@@ -223,9 +223,9 @@ def _take(txn: WriteTransaction, full: bytes) -> bytes | None:
     value = txn.get(full)
     if value is None:
         return None
-    held: bytes = records.unseal(full, value)[0]
+    name: bytes = records.unseal(full, value)[0]
     _delete(txn, full)
-    return held
+    return name
 
 
 def _state_key(key: Name) -> bytes:

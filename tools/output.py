@@ -167,11 +167,11 @@ def unclosed(end: LastEnd) -> str:
 
 def table(rows: Iterable[Sequence[str]], right: Sequence[int] = (), head: Sequence[str] | None = None) -> list[str]:
     """Rows as lines with aligned columns, below ``head``; ``right`` numbers those aligned to the right."""
-    held = list(rows)
-    if held and head is not None:
-        held.insert(0, head)
+    listed = list(rows)
+    if listed and head is not None:
+        listed.insert(0, head)
     columns = []
-    for at, column in enumerate(zip(*held, strict=True)):
+    for at, column in enumerate(zip(*listed, strict=True)):
         widths = list(map(cell_width, column))
         gaps = [" " * (max(widths) - width) for width in widths]
         columns.append([gap + cell if at in right else cell + gap for cell, gap in zip(column, gaps, strict=True)])

@@ -129,9 +129,9 @@ class Subscriber(LiveInbox[ChannelMessage]):
         if self.closed:
             return
         with self._changing:
-            self._change([(kind, name) for kind, held in self._held.items() for name in held], -1)
-            for held in self._held.values():
-                held.clear()
+            self._change([(kind, name) for kind, names in self._held.items() for name in names], -1)
+            for names in self._held.values():
+                names.clear()
         self._live.release(self)
         end(self)
 
@@ -142,15 +142,15 @@ class Subscriber(LiveInbox[ChannelMessage]):
         with self._changing:
             if self.closed:
                 raise InvalidArgument("this subscriber has been closed; make another with store.channels.subscriber()")
-            held = self._held[kind]
-            wanted = _names(verb, names, kind) if names or by > 0 else list(held)
-            self._change([(kind, name) for name in dict.fromkeys(wanted) if (name in held) is (by < 0)], by)
+            subscribed = self._held[kind]
+            wanted = _names(verb, names, kind) if names or by > 0 else list(subscribed)
+            self._change([(kind, name) for name in dict.fromkeys(wanted) if (name in subscribed) is (by < 0)], by)
             replies: list[Reply] = []
             for name in wanted:
                 if by > 0:
-                    held[name] = None
+                    subscribed[name] = None
                 else:
-                    held.pop(name, None)
+                    subscribed.pop(name, None)
                 replies.append((verb, text_of(name, self._encoding), self._count(kind)))
             return replies or [(verb, None, self._count(kind))]
 

@@ -127,9 +127,9 @@ class Dispatcher:
 
     def remove_channel(self, kind: bytes, name: bytes, listener: LiveInbox[Any]) -> None:
         with self._mutex:
-            held = self._channels.get((kind, name), {})
-            held.pop(listener, None)
-            if not held:
+            listeners = self._channels.get((kind, name), {})
+            listeners.pop(listener, None)
+            if not listeners:
                 self._channels.pop((kind, name), None)
 
     def watch(self, inbox: Inbox[Any], probe: Condition, every: float) -> None:

@@ -106,13 +106,13 @@ def put(txn: WriteTransaction, message: LiveMessage) -> None:
         if count <= 1:
             break
         oldest = _key(state.first)
-        held = txn.get(oldest)
-        if held is not None:
+        oldest_value = txn.get(oldest)
+        if oldest_value is not None:
             if (count <= MOST_MESSAGES and state.bytes <= MOST_BYTES
-                    and records.unseal(oldest, held)[1] >= message.ms - MOST_MS):
+                    and records.unseal(oldest, oldest_value)[1] >= message.ms - MOST_MS):
                 break
             txn.delete(oldest)
-            state.bytes -= len(held)
+            state.bytes -= len(oldest_value)
         state.first += 1
 
 

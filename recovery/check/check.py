@@ -210,8 +210,8 @@ def _walk_with_lmdb(walk: StoreWalk, tree: Tree, mode: str, start: str) -> None:
             _walk_raw(walk, f"LMDB cannot begin to read: {error}")
             return
         with txn:
-            held = txn.lmdb() if isinstance(txn, View) else txn
-            if not walk.choose_meta(held.id()):
+            snapshot = txn.lmdb() if isinstance(txn, View) else txn
+            if not walk.choose_meta(snapshot.id()):
                 continue  # two commits since then have replaced its meta page
             walk.send({"opened": True})
             walk.is_first = mode == "walk"
@@ -221,7 +221,7 @@ def _walk_with_lmdb(walk: StoreWalk, tree: Tree, mode: str, start: str) -> None:
                     walk.walk()
                     walk.find.end()  # the look-ups may kill the process
                 try:
-                    walk.look_up(held, bytes.fromhex(start))
+                    walk.look_up(snapshot, bytes.fromhex(start))
                 except lmdb_errors.Error as error:
                     walk.find.problem("lookup", f"LMDB fails: {error}")
                     walk.find.note("the look-ups through LMDB did not come to their end")

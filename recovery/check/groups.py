@@ -114,9 +114,9 @@ def _check_group(tree: RaxTransaction, state: GroupState, stream: str, find: Fin
     find.step(pending)
     if pending != state.pending:
         problem(f"{pending} entries are pending, the group counts {state.pending}", key=state.key)
-    for consumer, many in totals.items():
+    for consumer, total in totals.items():
         if consumer and consumer not in consumers:
-            problem(f"{many} entries are pending with consumer no. {consumer}, which is missing",
+            problem(f"{total} entries are pending with consumer no. {consumer}, which is missing",
                 key=state.consumer_key(consumer))
     for consumer, known in consumers.items():
         if known.pending != totals[consumer]:
@@ -176,17 +176,17 @@ def check_deferred(tree: RaxTransaction, number: int, stream: str, header: Strea
     """Invariant 25: the deferred entries can be read, and are as many, and as early, as the header says."""
     problem = partial(find.problem, "deferred", stream=stream)
     prefix = keys.family(number, keys.DEFERRED)
-    first, after, many = NEVER, 0, 0
+    first, after, count = NEVER, 0, 0
     for suffix, row in _rows(tree, prefix, find, stream=stream):
         due, place = unpack_id(suffix)
-        first, after, many = min(first, due), max(after, place + 1), many + 1
+        first, after, count = min(first, due), max(after, place + 1), count + 1
         flat = row[0]
         if not flat or len(flat) % 2 or not all(type(part) is bytes for part in flat):
             problem(f"the entry deferred to {due} ms, no. {place}, is not names and values", key=prefix + suffix)
-    find.counts["deferred"] += many
-    if header is not None and (header.deferred, header.due) != (many, first):
-        problem(f"{many} deferred entries are there, the first due at {first} ms; the header counts {header.deferred}, "
-                f"the first due at {header.due}", key=keys.header_key(number))
+    find.counts["deferred"] += count
+    if header is not None and (header.deferred, header.due) != (count, first):
+        problem(f"{count} deferred entries are there, the first due at {first} ms; the header counts "
+                f"{header.deferred}, the first due at {header.due}", key=keys.header_key(number))
     if header is not None and after > header.next_deferred:
         problem(f"a deferred entry has the number {after - 1}, which was never assigned", key=prefix)
 

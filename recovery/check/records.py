@@ -196,9 +196,9 @@ def check_names(inventory: Inventory, find: Findings) -> list[int]:
         if not number or number in swept:
             continue
         if number not in taken:
-            many = inventory.kinds[number].total()
+            count = inventory.kinds[number].total()
             borne = inventory.headers.get(number)
-            find.problem("name", f"{many} records of stream no. {number} are there and no name leads to them",
+            find.problem("name", f"{count} records of stream no. {number} are there and no name leads to them",
                      key=None if borne is None else keys.NAMES + borne, stream=inventory.name_of(number))
         elif inventory.next_number is not None and number >= inventory.next_number:
             find.problem("record", f"stream no. {number} was never assigned", stream=inventory.name_of(number))

@@ -209,18 +209,18 @@ class _History:
 
     def edges(self) -> list[list[int]]:
         """By operation, and behind them by mark, what must come after it."""
-        many = self.marks
+        marks = self.marks
         ended = sorted((operation.end, number) for number, operation in enumerate(self.operations)
                        if operation.end is not None)
-        edges: list[list[int]] = [[] for _ in range(many + len(ended))]
+        edges: list[list[int]] = [[] for _ in range(marks + len(ended))]
         for place, (_, number) in enumerate(ended):
-            edges[number].append(many + place)
+            edges[number].append(marks + place)
             if place + 1 < len(ended):
-                edges[many + place].append(many + place + 1)
+                edges[marks + place].append(marks + place + 1)
         for number, operation in enumerate(self.operations):
             before = bisect_left(ended, (operation.begin, -1))
             if before:
-                edges[many + before - 1].append(number)
+                edges[marks + before - 1].append(number)
         for stream in self.streams.values():
             for number, after in self._edges_of(stream):
                 if number != after:

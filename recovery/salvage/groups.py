@@ -57,8 +57,8 @@ class GroupsBuilder:
             group = int.from_bytes(key[9:13], "big")
             if group not in known:
                 strays[group] += len(Bucket.decode(key, value))
-        for group, many in strays.items():
-            self._stream.lose("pending entries of a group whose name and record are lost", entries=many,
+        for group, count in strays.items():
+            self._stream.lose("pending entries of a group whose name and record are lost", entries=count,
                               group=f"no. {group}")
         if self._stream.old is not None and len(states) < header.groups:
             self._stream.lose(f"{header.groups - len(states)} consumer groups")

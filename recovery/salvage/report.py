@@ -27,11 +27,11 @@ class Loss(Figures):
     entries: int | None = None
 
     def __str__(self) -> str:
-        many = "" if self.entries is None else f"{self.entries:,} "
+        count = "" if self.entries is None else f"{self.entries:,} "
         where = "".join(f", {name} {getattr(self, name)}" for name in ("stream", "group")
                         if getattr(self, name) is not None)
         between = "" if self.first is None else f", from {self.first} to {self.last or 'the end'}"
-        return f"{many}{self.what}{where}{between}"
+        return f"{count}{self.what}{where}{between}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,13 +218,13 @@ class _Builder:
                 return name
             self._report.lost.append(Loss(f"stream no. {number}: another one has its name too", shown(name)))
             return None
-        many = sum(1 for _ in family_rows(self._gathered, number.to_bytes(8, "big")))
+        count = sum(1 for _ in family_rows(self._gathered, number.to_bytes(8, "big")))
         hidden = self._gathered.is_hidden
         lost_both = hidden(keys.header_key(number)) and hidden(keys.NAMES, keys.DOOMED_STREAMS)
         sure = self._gathered.is_sure and not hidden(keys.DOOMED_STREAMS + number.to_bytes(8, "big"))
         if not lost_both or not (sure or self._gathered.with_doubtful):
             self._report.lost.append(Loss(
-                f"{many} records of stream no. {number}, which has neither name nor header: perhaps it was deleted"
+                f"{count} records of stream no. {number}, which has neither name nor header: perhaps it was deleted"
                 + ("; salvage with doubtful=True copies them" if lost_both else "")
             ))
             return None

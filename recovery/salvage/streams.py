@@ -219,15 +219,15 @@ class StreamBuilder:
     def copy_results(self) -> int:
         """Copy the results that are whole. Returns their number."""
         by_name, by_time = keys.family(self.number, keys.RESULT), keys.family(self.number, keys.RESULT_AGE)
-        many = 0
+        count = 0
         for name, row in self._gathered.rows(by_name):
             self.put(by_name + name, row)
             self.put(by_time + row[0].to_bytes(8, "big") + name, [])
-            many += 1
-        lost = sum(1 for _ in self._gathered.rows(by_time)) - many
+            count += 1
+        lost = sum(1 for _ in self._gathered.rows(by_time)) - count
         if lost > 0:
             self.lose("results", entries=lost)
-        return many
+        return count
 
     def write_header(self) -> None:
         self.put(keys.header_key(self.number), self.header.row())

@@ -49,24 +49,24 @@ def read_digest(path: Path) -> Iterator[tuple[bytes, bytes]]:
 def read_rows(path: Path, what: str, head: struct.Struct,
               size: Callable[..., int]) -> Iterator[tuple[tuple[int, ...], bytes]]:
     """The rows of a compressed file: a head and ``size(*head)`` bytes each. CorruptionError."""
-    held = b""
+    data = b""
     try:
         with path.open("rb") as file, zstd.unpacked(file) as rows:
             while more := rows.read(_FLUSH):
-                held += more
+                data += more
                 at = 0
-                while at + head.size <= len(held):
-                    numbers = head.unpack_from(held, at)
+                while at + head.size <= len(data):
+                    numbers = head.unpack_from(data, at)
                     start = at + head.size
                     end = start + size(*numbers)
-                    if end > len(held):
+                    if end > len(data):
                         break
-                    yield numbers, held[start:end]
+                    yield numbers, data[start:end]
                     at = end
-                held = held[at:]
+                data = data[at:]
     except (OSError, *zstd.ERRORS) as error:
         raise CorruptionError(f"{what} cannot be read ({error})", snapshot=True) from error
-    if held:
+    if data:
         raise CorruptionError(f"{what} ends in the middle of a row", snapshot=True)
 
 

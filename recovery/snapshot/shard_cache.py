@@ -76,10 +76,10 @@ class ShardCache:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, how)
-                held = False
+                is_open = False
                 with contextlib.suppress(FileNotFoundError):
-                    held = os.path.samestat(os.stat(path), os.fstat(descriptor))
-                if held:
+                    is_open = os.path.samestat(os.stat(path), os.fstat(descriptor))
+                if is_open:
                     yield
                     return
             finally:
@@ -106,10 +106,10 @@ class ShardCache:
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat()
                     rows.append((status.st_mtime_ns, status.st_size, entry.name))
-        held = sum(row[1] for row in rows)
-        limit = min(self.limit, held + shutil.disk_usage(self.folder).free)
+        total = sum(row[1] for row in rows)
+        limit = min(self.limit, total + shutil.disk_usage(self.folder).free)
         for _, bytes_, old in sorted(rows):
-            if held + size <= limit:
+            if total + size <= limit:
                 return
             if old.endswith(_LOCK) or old == name:
                 continue
@@ -120,7 +120,7 @@ class ShardCache:
                 (self.folder / old).unlink(missing_ok=True)
                 if not ours:
                     (self.folder / f"{owner}{_LOCK}").unlink(missing_ok=True)
-                held -= bytes_
+                total -= bytes_
 
 
 def private_folder(folder: Path, option: str) -> None:

@@ -127,22 +127,22 @@ class ShardReader:
         To be used once. Frames before ``start`` are read but not unpacked. CorruptionError names the
         stream, the shard and the place in it.
         """
-        held: tuple[int, int, tuple[int, int], bytes] | None = None
+        previous: tuple[int, int, tuple[int, int], bytes] | None = None
         number = seen = 0
         while True:
             frame = self._read_frame(number)
             # A frame is skipped if the next one begins at or before the start.
-            if held is not None:
-                seen += held[1]
+            if previous is not None:
+                seen += previous[1]
                 if start is None or frame[2] > start or not frame[3]:
-                    yield from self._unpacked(held, start, end)
+                    yield from self._unpacked(previous, start, end)
             if not frame[3]:
                 if seen != frame[1]:
                     raise self._damaged(f"has {seen} nodes of {frame[1]}")
                 break
             if end is not None and frame[2] > end:
                 return
-            held, number = frame, number + 1
+            previous, number = frame, number + 1
         if self._file.read(1):
             raise self._damaged("goes on behind its end")
 
@@ -156,7 +156,7 @@ class ShardReader:
             rows = zstd.decompress(packed, stated)
         except zstd.ERRORS as error:
             raise self._damaged(f"cannot be unpacked in frame {number} ({error})", first) from None
-        at, held, last = 0, None, (-1, -1)
+        at, previous, last = 0, None, (-1, -1)
         for _ in range(count):
             if at + _NODE.size > len(rows):
                 raise self._damaged(f"has too few nodes in frame {number}", first)
@@ -165,15 +165,15 @@ class ShardReader:
             if at > len(rows) or (ms, seq) <= last:
                 raise self._damaged(f"is out of order in frame {number}", (ms, seq))
             last = (ms, seq)
-            if held is not None and (start is None or last > start):
-                yield held
+            if previous is not None and (start is None or last > start):
+                yield previous
             if end is not None and last > end:
                 return
-            held = make_id(ms, seq), rows[at - size : at]
+            previous = make_id(ms, seq), rows[at - size : at]
         if at != len(rows):
             raise self._damaged(f"has bytes left over in frame {number}", first)
-        if held is not None:
-            yield held
+        if previous is not None:
+            yield previous
 
     def _read_header(self) -> ShardHeader:
         head = self._file.read(_HEAD.size)

@@ -251,10 +251,10 @@ class Environment:
         self._hold(acquire_in_time, FORK_PATIENCE)
 
     def _hold(self, acquire: Callable[[Any], bool], patience: float) -> None:
-        locks, held = self._fork_locks(), self.gate.fork_locks
+        locks, gate_locks = self._fork_locks(), self.gate.fork_locks
         # In C alone, like the release: no exception comes between a lock and its place in the list.
-        held.extend(filter(acquire, [lock for lock in locks if lock not in held]))
-        self._forked_inside = not (len(held) == len(locks) and self.gate.drain(patience))
+        gate_locks.extend(filter(acquire, [lock for lock in locks if lock not in gate_locks]))
+        self._forked_inside = not (len(gate_locks) == len(locks) and self.gate.drain(patience))
 
     def _fork_locks(self) -> list[Any]:
         locks: list[Any] = [self.commits.writing, self.gate.bar, self.map.opening]

@@ -102,11 +102,11 @@ def remove(path: Path, in_force: Path) -> list[int]:
 
     Under the writer's lock, with CURRENT durably naming the one in force.
     """
-    held = []
+    kept = []
     for leftover in leftovers(path, in_force):
         holder = map_lock.holder(leftover)
         if holder is not None:
-            held.append(holder)
+            kept.append(holder)
             continue
         # A file that cannot be removed now is tried again by the next call.
         with contextlib.suppress(OSError):
@@ -118,5 +118,5 @@ def remove(path: Path, in_force: Path) -> list[int]:
                 disk.remove_tree(doomed, ignore_errors=False)
             else:
                 leftover.unlink()
-    return held
+    return kept
 

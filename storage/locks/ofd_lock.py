@@ -120,5 +120,5 @@ def find(file: FileIO, start: int, length: int) -> tuple[int, int] | None:
 
 def _first(file: FileIO, start: int, length: int, beside: int) -> tuple[int, int] | None:
     answer = _FLOCK.unpack(fcntl.fcntl(file, _GET, question(beside, start, length)))
-    kind, first, many = answer[0], *answer[2:4]
-    return None if kind == fcntl.F_UNLCK else (first, first + many - 1)
+    kind, first, size = answer[0], *answer[2:4]
+    return None if kind == fcntl.F_UNLCK else (first, first + size - 1)

@@ -177,10 +177,10 @@ def _taken(decoder: Decoder, columns: Projection, stream: str, tally: Tally) -> 
 
 def _array(pa: Any, kind: Any, rows: int, nulls: int, *buffers: Any) -> Any:
     """An array over the buffers of a column: validity, then what columns.Column.take() says."""
-    held = [None if data is None else pa.py_buffer(data) for data in buffers]
+    arrow_buffers = [None if data is None else pa.py_buffer(data) for data in buffers]
     if not pa.types.is_map(kind):
-        return pa.Array.from_buffers(kind, rows, held, nulls)
-    valid, ends, *both = held
+        return pa.Array.from_buffers(kind, rows, arrow_buffers, nulls)
+    valid, ends, *both = arrow_buffers
     pairs = len(buffers[2]) // 4 - 1
     keys = pa.Array.from_buffers(kind.key_type, pairs, [None, *both[:2]], 0)
     values = pa.Array.from_buffers(kind.item_type, pairs, [None, *both[2:]], 0)

@@ -164,9 +164,9 @@ class Decoder:
         kept = bytearray([last[name] == place for place, name in enumerate(names)])
         self.kept = kept
         self.keep: bytearray = kept
-        held = [name for place, name in enumerate(names) if kept[place]]
-        self.kept_names = b"".join(held)
-        self.marks = array("i", accumulate(map(len, held))).tobytes()
+        present = [name for place, name in enumerate(names) if kept[place]]
+        self.kept_names = b"".join(present)
+        self.marks = array("i", accumulate(map(len, present))).tobytes()
         text = self.map is not None and self.map.scale & 1
         self.names_good = not text or all(is_utf8(name, 0, len(name)) for name in last)
 
@@ -401,8 +401,8 @@ class Decoder:
 
     def add_many(self, walk: Walk, pos: int, own: int, texts: int, keys: Run, values: Run) -> bool:
         """add_own() of so many fields that comparing each name with each would take too long."""
-        names, held = self.texts(walk, pos, own)
-        for name, value in dict(zip(names, held, strict=True)).items():
+        names, own_values = self.texts(walk, pos, own)
+        for name, value in dict(zip(names, own_values, strict=True)).items():
             if (texts & 1 and not is_utf8(name, 0, len(name))) or (texts & 2 and not is_utf8(value, 0, len(value))):
                 return False
             keys.add(name, 0, len(name))

@@ -62,18 +62,18 @@ def dump(source: Source, name: bytes, redis_version: str) -> bytes | None:
 def _dumped_group(txn: RaxTransaction, state: GroupState, times: SeenTimes) -> DumpedGroup:
     members = state.consumers(txn)
     times.show(state.number, state.group, members)
-    held: dict[int, list[ID]] = {number: [] for number in (UNOWNED, *(one.number for one in members))}
+    pending: dict[int, list[ID]] = {number: [] for number in (UNOWNED, *(one.number for one in members))}
     rows = []
     for sid, nack in state.pel(txn).scan(StreamID.MIN, StreamID.MAX):
-        held[nack.consumer].append(sid)
+        pending[nack.consumer].append(sid)
         rows.append(DumpedPending(sid, nack.time if nack.consumer else 0, nack.count))
     if len(rows) != state.pending:
         raise CorruptionError(f"group {shown(state.name)} has {len(rows)} pending entries and counts {state.pending}")
-    consumers = [DumpedConsumer(one.name, one.seen, one.active, held[one.number]) for one in members]
-    if held[UNOWNED]:
+    consumers = [DumpedConsumer(one.name, one.seen, one.active, pending[one.number]) for one in members]
+    if pending[UNOWNED]:
         if not consumers or consumers[0].name != _NO_CONSUMER:
             consumers.insert(0, DumpedConsumer(_NO_CONSUMER, 0, -1, []))
-        consumers[0] = consumers[0]._replace(pending=sorted(consumers[0].pending + held[UNOWNED]))
+        consumers[0] = consumers[0]._replace(pending=sorted(consumers[0].pending + pending[UNOWNED]))
     return DumpedGroup(state.name, state.last, state.entries_read, rows, consumers, [])
 
 

@@ -53,10 +53,10 @@ class RdbReader:
 
     def many(self, least: int) -> range:
         """A number of things of at least ``least`` bytes each, to be counted through."""
-        many = self.number()
-        if many > (self._end - self.at) // least:
-            raise InvalidDump(f"{many} parts are stated at {self.at}, and the payload is too short for that")
-        return range(many)
+        count = self.number()
+        if count > (self._end - self.at) // least:
+            raise InvalidDump(f"{count} parts are stated at {self.at}, and the payload is too short for that")
+        return range(count)
 
     def pair(self) -> tuple[int, int]:
         """An ID of two numbers."""
@@ -126,17 +126,17 @@ def _unpacked(packed: bytes, size: int) -> bytes:
                 made += packed[at : at + control + 1]
                 at += control + 1
                 continue
-            many = control >> 5
-            if many == 7:
-                many += packed[at]
+            length = control >> 5
+            if length == 7:
+                length += packed[at]
                 at += 1
             start = len(made) - ((control & 31) << 8 | packed[at]) - 1
             at += 1
-            many += 2
-            if start < 0 or len(made) + many > size:
+            length += 2
+            if start < 0 or len(made) + length > size:
                 raise IndexError
-            piece = made[start : start + many]
-            made += (piece * (many // len(piece) + 1))[:many]  # it may reach into itself
+            piece = made[start : start + length]
+            made += (piece * (length // len(piece) + 1))[:length]  # it may reach into itself
     except IndexError:
         raise InvalidDump(f"a string that LZF has packed is damaged, at byte {at} of {len(packed)}") from None
     if len(made) != size:

@@ -96,8 +96,8 @@ def release(txn: WriteTransaction, stream: StreamWriter, now: int) -> None:
     _removed(txn, stream, len(due))
 
 
-def _removed(txn: WriteTransaction, stream: StreamWriter, many: int) -> None:
+def _removed(txn: WriteTransaction, stream: StreamWriter, count: int) -> None:
     """Records have been deleted: count, and find the first that is left."""
-    stream.header.deferred -= many
+    stream.header.deferred -= count
     first = Rax(txn, keys.family(stream.number, keys.DEFERRED)).first()
     stream.header.due = NEVER if first is None else int.from_bytes(first[0][:8], "big")

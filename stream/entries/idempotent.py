@@ -127,19 +127,19 @@ class Memory:
     def remember(self, iid: bytes, sid: StreamID, now: int) -> None:
         """Remember the pair; forget the oldest beyond the cap, and of what can go for its age a little, or all."""
         kept = self._txn.get(self._ages)
-        many: int = 0 if kept is None else records.unseal(self._ages, kept)[1]
+        count: int = 0 if kept is None else records.unseal(self._ages, kept)[1]
         hashed = name_digest(iid)
         old = self._txn.get(self._pairs + hashed)
         if old is not None:  # known, but to be forgotten: it takes its new place
             _, _, ms, seq = records.unseal(self._pairs + hashed, old)
             self._txn.delete(self._ages + bytes(make_id(ms, seq)))
-            many -= 1
+            count -= 1
         oldest = Rax(self._txn, self._ages).iterator()
         found = oldest.seek(">", b"")
         room = _WITH_AN_APPEND
         while found:
             age = StreamID.from_bytes(oldest.key)
-            if many < self._cap:
+            if count < self._cap:
                 if age.ms > now - self._window:
                     break
                 if not self._by_redis and (not room or age >= self._stream.header.first):
@@ -148,16 +148,16 @@ class Memory:
             key = self._ages + oldest.key
             self._txn.delete(self._pairs + records.unseal(key, oldest.value)[0])
             self._txn.delete(key)
-            many -= 1
+            count -= 1
             found = oldest.seek(">", b"")
         pair, age_key = self._pairs + hashed, self._ages + bytes(sid)
         same_id = self._txn.get(age_key)
         if same_id is not None:  # set_id moved the stream back, and an ID was given twice
             self._txn.delete(self._pairs + records.unseal(age_key, same_id)[0])
-            many -= 1
+            count -= 1
         self._txn.put(pair, records.seal(pair, [self._producer, iid, *sid]))
         self._txn.put(age_key, records.seal(age_key, [hashed]))
-        self._txn.put(self._ages, records.seal(self._ages, [self._producer, many + 1]))
+        self._txn.put(self._ages, records.seal(self._ages, [self._producer, count + 1]))
 
 
 def forget_gone(name: bytes, now: int, after: bytes, txn: WriteTransaction) -> bytes | None:
@@ -191,14 +191,14 @@ def forget_gone(name: bytes, now: int, after: bytes, txn: WriteTransaction) -> b
     for row in gone:
         txn.delete(pairs + row[:16] + records.unseal(ages + row, txn.get(ages + row))[0])
         txn.delete(ages + row)
-    for digest, many in Counter(row[:16] for row in gone).items():
+    for digest, count in Counter(row[:16] for row in gone).items():
         key = ages + digest
         value = txn.get(key)
         if value is None:
             raise CorruptionError("the count of what a producer has sent is missing", stream=shown(name))
         producer, kept = records.unseal(key, value)[:2]
-        if kept > many:
-            txn.put(key, records.seal(key, [producer, kept - many]))
+        if kept > count:
+            txn.put(key, records.seal(key, [producer, kept - count]))
         else:
             txn.delete(key)
     return after if has_row else None
@@ -239,11 +239,11 @@ def remembered(txn: RaxTransaction, number: int) -> int:
     """How many pairs of a stream are kept, of all producers. One look for each of these."""
     ages = keys.family(number, keys.IDEMPOTENT_AGE)
     rows = Rax(txn, ages).iterator()
-    many, found = 0, rows.seek("^")
+    count, found = 0, rows.seek("^")
     while found:
-        many += records.unseal(ages + rows.key, rows.value)[1] if len(rows.key) == 16 else 0  # 0: its count is lost
+        count += records.unseal(ages + rows.key, rows.value)[1] if len(rows.key) == 16 else 0  # 0: its count is lost
         found = rows.seek(">", rows.key[:16] + _BEHIND)
-    return many
+    return count
 
 
 def name_digest(data: bytes) -> bytes:

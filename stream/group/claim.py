@@ -57,14 +57,15 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
     if options.lastid is not None and options.lastid > group.last:
         group.changed(txn)
         group.last = options.lastid
-    held = group.pel(txn).find(sorted(set(ids)))
-    restart(txn, group, {sid: nack for sid, nack in held.items() if nack.consumer != UNOWNED and nack.time > now}, now)
+    pending = group.pel(txn).find(sorted(set(ids)))
+    ahead = {sid: nack for sid, nack in pending.items() if nack.consumer != UNOWNED and nack.time > now}
+    restart(txn, group, ahead, now)
     before = last_idle(options.min_idle, now)
     claimed: list[Entry] = []
     rows: dict[ID, tuple[ID, int, int, int]] = {}
     gone: list[ID] = []
     for sid, entry in zip(ids, fetch(txn, stream, ids), strict=True):
-        nack = held.get(sid)
+        nack = pending.get(sid)
         if sid in rows:  # named twice: idle no more, unless no idle time is asked for
             nack = Nack(consumer.number, options.time, rows[sid][3], 0)
         elif nack is not None and entry is None:
@@ -88,7 +89,7 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
         entry.deliveries = count
         claimed.append(entry)
     take_out_gone(txn, group, gone)
-    assign(txn, group, consumer, list(rows.values()), now, forced=not rows.keys() <= held.keys())
+    assign(txn, group, consumer, list(rows.values()), now, forced=not rows.keys() <= pending.keys())
     return claimed
 
 
@@ -143,15 +144,15 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
     ``due`` is when they may be claimed again: 0 for at once, else a time in ms.
     """
     pel = group.pel(txn)
-    held = pel.find(sorted(set(ids)))
-    live = present(txn, stream, [sid for sid in ids if sid not in held]) if force else ()
+    pending = pel.find(sorted(set(ids)))
+    live = present(txn, stream, [sid for sid in ids if sid not in pending]) if force else ()
     rows: dict[ID, tuple[ID, int, int]] = {}
     released = 0
     for sid in ids:
         if sid in rows:
             count = rows[sid][1]
-        elif sid in held:
-            count = held[sid].count
+        elif sid in pending:
+            count = pending[sid].count
         elif sid in live:
             count = 1 if mode == "silent" else 0
         else:
@@ -182,16 +183,16 @@ def take_back(txn: WriteTransaction, wanted: GroupRead, name: bytes, before: Pos
     member = None if group is None else group.consumer(txn, wanted.consumer)
     if stream is None or group is None or member is None or before is None or not ids:
         return
-    held = [sid for sid, row in group.pel(txn).find(sorted(ids)).items() if row.consumer == member.number]
+    pending = [sid for sid, row in group.pel(txn).find(sorted(ids)).items() if row.consumer == member.number]
     new = [sid for sid in ids if sid > before.last]
     is_last = group.last == max(ids) and group.moves == before.moves
-    if new and is_last and (wanted.noack or set(new) <= set(held)):
+    if new and is_last and (wanted.noack or set(new) <= set(pending)):
         group.changed(txn)
         group.last, group.entries_read = before.last, before.entries_read
         group.moves += 1  # wakes those that wait for it
-        held = [sid for sid in held if sid <= before.last]
+        pending = [sid for sid in pending if sid <= before.last]
         take_out(txn, group, [] if wanted.noack else sorted(new))
-    nack(txn, stream, group, held, "silent", None, False, 0)
+    nack(txn, stream, group, pending, "silent", None, False, 0)
 
 
 def hand_over(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, to: ConsumerState,

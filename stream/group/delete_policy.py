@@ -49,16 +49,16 @@ def checked_policy(refs: str) -> str:
     return refs
 
 
-def _held(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> set[ID]:
+def _referenced(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> set[ID]:
     """Those of the IDs, which ascend, that some group has still to deliver or to acknowledge."""
     groups, least = working_groups(txn, stream)
     everywhere = bisect_right(ids, least)
     given = ids[:everywhere]
-    held = set(ids[everywhere:])
+    referenced = set(ids[everywhere:])
     for group in groups:
         if given and group.may_hold(txn, given[-1]):
-            held.update(group.pel(txn).find(given))
-    return held
+            referenced.update(group.pel(txn).find(given))
+    return referenced
 
 
 def _drop(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> None:
@@ -79,26 +79,26 @@ def drop_retries(txn: WriteTransaction, stream: StreamWriter, ids: Sequence[ID])
 def delete_ex(txn: WriteTransaction, stream: StreamWriter, ids: list[StreamID], refs: str) -> list[DeleteResult]:
     """XDELEX: the result for each ID, in their order."""
     unique: list[ID] = sorted(set(ids))
-    held = _held(txn, stream, unique) if refs == ACKED else set()
+    referenced = _referenced(txn, stream, unique) if refs == ACKED else set()
     live = deliver.present(txn, stream, unique)
-    wanted = {sid for sid in unique if sid in live and sid not in held}
+    wanted = {sid for sid in unique if sid in live and sid not in referenced}
     if refs == DELREF:
         _drop(txn, stream, unique)
     delete.delete(txn, stream, wanted)
     outcome = dict.fromkeys(wanted, DeleteResult.DELETED)
-    return [DeleteResult.REFERENCED if sid in held else outcome.pop(sid, DeleteResult.MISSING) for sid in ids]
+    return [DeleteResult.REFERENCED if sid in referenced else outcome.pop(sid, DeleteResult.MISSING) for sid in ids]
 
 
 def ack_delete(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: list[StreamID],
                refs: str) -> list[DeleteResult]:
     """XACKDEL: acknowledge in this group, then delete what the policy allows."""
     gone = deliver.take_out(txn, group, sorted(set(ids)))
-    held = _held(txn, stream, gone) if refs == ACKED else set()
-    wanted = set(gone) - held
+    referenced = _referenced(txn, stream, gone) if refs == ACKED else set()
+    wanted = set(gone) - referenced
     if refs == DELREF:
         _drop(txn, stream, sorted(wanted))
     delete.delete(txn, stream, wanted)
-    outcome = dict.fromkeys(wanted, DeleteResult.DELETED) | dict.fromkeys(held, DeleteResult.REFERENCED)
+    outcome = dict.fromkeys(wanted, DeleteResult.DELETED) | dict.fromkeys(referenced, DeleteResult.REFERENCED)
     return [outcome.pop(sid, DeleteResult.MISSING) for sid in ids]
 
 
@@ -139,14 +139,14 @@ def evict(txn: WriteTransaction, stream: StreamWriter, trim: Trim, limit: int, r
         except CorruptionError as error:
             raise located(error, shown(header.name), ms, seq) from None
         wanted: list[ID] = []
-        held = _held(txn, stream, [entry.id for entry in entries]) if refs == ACKED else set()
+        referenced = _referenced(txn, stream, [entry.id for entry in entries]) if refs == ACKED else set()
         for entry in entries:
             if trim.maxlen is not None:
                 if header.length - len(wanted) <= trim.maxlen:
                     break
             elif trim.minid is not None and entry.id >= trim.minid:
                 break
-            if entry.id not in held:
+            if entry.id not in referenced:
                 wanted.append(entry.id)
         if refs == DELREF:
             _drop(txn, stream, wanted)

@@ -532,13 +532,13 @@ def require_owner(txn: WriteTransaction, stream: bytes, group: GroupState | None
     """NotOwner unless these entries, their IDs in a row, are all pending with this consumer. Changes nothing."""
     wanted = unpack_ids(ids)
     member = None if group is None else group.consumer(txn, consumer)
-    held = {} if group is None else group.pel(txn).find(wanted)
-    lost = [sid for sid in wanted if sid not in held or member is None or held[sid].consumer != member.number]
+    pending = {} if group is None else group.pel(txn).find(wanted)
+    lost = [sid for sid in wanted if sid not in pending or member is None or pending[sid].consumer != member.number]
     if not lost:
         return
 
     def place(sid: ID) -> str:
-        nack = held.get(sid)
+        nack = pending.get(sid)
         if nack is None or group is None:
             return "not pending"
         return "released" if nack.consumer == UNOWNED else f"with {shown(group.consumer_no(txn, nack.consumer).name)}"
@@ -663,10 +663,10 @@ def last_idle(min_idle: int, now: int) -> int:
     return now - min_idle if clocks.since_set() >= min_idle else -1
 
 
-def restart(txn: WriteTransaction, group: GroupState, held: Mapping[ID, Nack], now: int) -> None:
+def restart(txn: WriteTransaction, group: GroupState, pending: Mapping[ID, Nack], now: int) -> None:
     """Have these entries, which stay with their consumers, be delivered now."""
-    if held:
-        group.pel(txn, now).change([(sid, nack.consumer, now, nack.count) for sid, nack in held.items()])
+    if pending:
+        group.pel(txn, now).change([(sid, nack.consumer, now, nack.count) for sid, nack in pending.items()])
         txn.changes += 1
 
 

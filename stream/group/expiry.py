@@ -79,9 +79,9 @@ def _due(txn: WriteTransaction, stream: StreamWriter, now: int) -> Iterator[Trim
     if max_age is not None and header.first < (oldest := (now - round(max_age * 1000), 0)):
         yield Trim(None, oldest, True, 0)
     if acked and header.groups and header.leaves:
-        held = _first_held(txn, stream, None if idle is None else now - round(idle * 1000))
-        if header.first < held:
-            yield Trim(None, held, True, 0)
+        first = _first_held(txn, stream, None if idle is None else now - round(idle * 1000))
+        if header.first < first:
+            yield Trim(None, first, True, 0)
 
 
 def _first_held(txn: WriteTransaction, stream: StreamWriter, idle: int | None) -> ID:
@@ -95,15 +95,15 @@ def _first_held(txn: WriteTransaction, stream: StreamWriter, idle: int | None) -
         return min([behind(least), *[group.first_held(txn, first) for group in groups if group.pending]])
     txn.flush()
     holding = [(group.first_held(txn, first), group) for group in all_groups(txn, stream.number, stream.header)]
-    return next((held for held, group in sorted(holding, key=itemgetter(0)) if _counts(txn, stream, group, held, idle)),
+    return next((sid for sid, group in sorted(holding, key=itemgetter(0)) if _counts(txn, stream, group, sid, idle)),
                 (0, 0))
 
 
-def _counts(txn: WriteTransaction, stream: StreamWriter, group: GroupState, held: ID, idle: int) -> bool:
+def _counts(txn: WriteTransaction, stream: StreamWriter, group: GroupState, first: ID, idle: int) -> bool:
     """Whether a group, which holds the entries from an ID on, is not idle, or holds none. Reads its consumers."""
     members = group.consumers(txn)
     txn.env.attached(SeenTimes).show(group.number, group.group, members)
     if not members or any(one.seen >= idle - SEEN_EVERY for one in members):  # other processes write late
         return True
-    entries = read_now(txn, stream.number, stream.header, make_id(*held), 1)
+    entries = read_now(txn, stream.number, stream.header, make_id(*first), 1)
     return not entries or entries[0].id.ms >= idle

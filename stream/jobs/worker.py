@@ -189,7 +189,7 @@ class Worker:
         return [] if self._children is None else self._children.pids
 
     def __repr__(self) -> str:
-        counts = "".join(f", {many:,} {what}" for what, many in self._counted().items())
+        counts = "".join(f", {count:,} {what}" for what, count in self._counted().items())
         running = self._children and f", {len(self.pids)} of {len(self._children.places)} processes running"
         return f"<raxlog.Worker {shown(self.name)} of {self._group!r}{running or ''}{counts}>"
 
@@ -532,7 +532,7 @@ class Worker:
             waiting = list(lane.waiting) if ran > _LONG else []
             for _ in waiting:
                 lane.waiting.popleft()
-            held = lane.held() if now - lane.renewed > self._lease / 4 else []
+            renewable = lane.held() if now - lane.renewed > self._lease / 4 else []
             if self._timeout is not None and ran > self._timeout and not lane.limited:
                 lane.limited = True
                 _raise_in(lane.thread.ident)
@@ -542,16 +542,16 @@ class Worker:
             self._give_back(lane, waiting)
         if hangs:
             self._replace(lane)
-        elif held:
+        elif renewable:
             lane.renewed = now
-            self._commit(lambda: lane.lost.update(self._group.renew(lane.name, *held)))
+            self._commit(lambda: lane.lost.update(self._group.renew(lane.name, *renewable)))
 
     def _renew_of(self, child: bytes) -> None:
         """Renew what a child's lanes hold."""
         def renew() -> None:
             for lane in _lane_names(child, len(self._lanes)):
-                if held := self._group.pending_entries(consumer=lane):
-                    self._group.renew(lane, (one.id for one in held))
+                if pending := self._group.pending_entries(consumer=lane):
+                    self._group.renew(lane, (one.id for one in pending))
 
         self._commit(renew)
 
@@ -575,12 +575,12 @@ def is_async(handler: object) -> bool:
     return iscoroutinefunction(handler) or iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
 
 
-def _require_arguments(handler: Callable[..., object], many: int) -> None:
+def _require_arguments(handler: Callable[..., object], count: int) -> None:
     """InvalidArgument for a handler that cannot be called with so many arguments, as far as that can be known."""
     try:
-        signature(handler).bind(*range(many))
+        signature(handler).bind(*range(count))
     except TypeError as error:
-        given = "entry" if many == 1 else "entry, tx"
+        given = "entry" if count == 1 else "entry, tx"
         raise InvalidArgument(f"handler={handler!r:.60} is called with ({given}): {error}") from None
     except ValueError:
         return  # written in C

@@ -23,11 +23,11 @@ from .peers import ROW, SqliteQueue, read_hundred
 
 
 @contextmanager
-def running(*arguments: object, many: int = 1) -> Iterator[list[Any]]:
+def running(*arguments: object, count: int = 1) -> Iterator[list[Any]]:
     """So many of them that are ready, until the block ends."""
     command = [sys.executable, "-m", f"{__package__}.children", *map(str, arguments)]
     with ExitStack() as stack:
-        processes = [stack.enter_context(_started(command)) for _ in range(many)]
+        processes = [stack.enter_context(_started(command)) for _ in range(count)]
         for process in processes:
             process.stdout.readline()
         yield processes

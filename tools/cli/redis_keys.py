@@ -72,7 +72,7 @@ def _run(args: argparse.Namespace, work: Transfer, call: Callable[[], None], ver
 
 
 def _shown(counts: Counter[str]) -> str:
-    return f" ({', '.join(f'{kind}: {many:,}' for kind, many in sorted(counts.items()))})" if counts else ""
+    return f" ({', '.join(f'{kind}: {count:,}' for kind, count in sorted(counts.items()))})" if counts else ""
 
 
 @contextlib.contextmanager

@@ -180,10 +180,10 @@ class Engine:
             at = 0
             while at < len(requests):
                 if command.together is not None and not self._blocked:
-                    some, many = _guarded(command.together, run, requests, at)
-                    if many:
+                    some, count = _guarded(command.together, run, requests, at)
+                    if count:
                         replies.append(some)
-                        at += many
+                        at += count
                         continue
                 words = requests[at]
                 at += 1

@@ -48,10 +48,10 @@ class StoredList:
             self._first, self._end = min(self._first, number), max(self._end, number + 1)
         self._save()
 
-    def pop(self, many: int, left: bool) -> list[bytes]:
+    def pop(self, count: int, left: bool) -> list[bytes]:
         """Take that many values, or as many as there are."""
         values = []
-        for _ in range(min(many, len(self))):
+        for _ in range(min(count, len(self))):
             number = self._first if left else self._end - 1
             values.append(self._state.pop(self._items + _NUMBER.pack(number)))
             self._first, self._end = self._first + left, self._end - (not left)

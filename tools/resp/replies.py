@@ -84,16 +84,16 @@ def in_pieces(reply: object, protocol: int) -> Pieces:
 
 
 def _encode_each(items: Iterable[object], protocol: int, parts: list[bytes]) -> None:
-    head, many = len(parts), 0
+    head, elements = len(parts), 0
     some: list[bytes] = []
     parts.append(b"")
     for item in items:
-        many += 1
+        elements += 1
         _encode(item, protocol, some)
         if len(some) > _PARTS or len(some[-1]) > _LARGE:
             parts.append(b"".join(some))
             some.clear()
-    parts[head] = b"*%d\r\n" % many
+    parts[head] = b"*%d\r\n" % elements
     parts.append(b"".join(some))
 
 

@@ -104,12 +104,12 @@ class RequestParser:
         line_ = self._line("mbulk count string")
         if line_ is None:
             return None
-        many = _number(line_[1:])
-        if many is None or many > _MOST_WORDS:
+        count = _number(line_[1:])
+        if count is None or count > _MOST_WORDS:
             raise ProtocolError("invalid multibulk length")
-        if not self.is_trusted and many > _MOST_WORDS_UNKNOWN:
+        if not self.is_trusted and count > _MOST_WORDS_UNKNOWN:
             raise ProtocolError("unauthenticated multibulk length")
-        self._wanted = max(0, many)
+        self._wanted = max(0, count)
         return []
 
     def _whole(self) -> list[bytes]:

@@ -211,8 +211,8 @@ class Session:
     def _pause(self) -> None:
         """What has been answered is sent: now messages may be."""
         self._is_answering = False
-        held, self._held, self._held_bytes = self._held, [], 0
-        for message in held:
+        requests, self._held, self._held_bytes = self._held, [], 0
+        for message in requests:
             self.push(message)
 
     def reset(self) -> None:

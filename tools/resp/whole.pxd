@@ -11,8 +11,8 @@ cdef unsigned char LF
 cdef Py_ssize_t LONGEST
 cdef Py_ssize_t MOST
 
-@cython.locals(p="const unsigned char *", size="Py_ssize_t", found=list, words=list, many="Py_ssize_t", i="Py_ssize_t",
-               length="Py_ssize_t")
+@cython.locals(p="const unsigned char *", size="Py_ssize_t", found=list, words=list, words_left="Py_ssize_t",
+               i="Py_ssize_t", length="Py_ssize_t")
 cpdef tuple cut(bytearray data, Py_ssize_t at, Py_ssize_t count, Py_ssize_t limit)
 
 @cython.locals(flats=list, key=bytes, words=list, word=bytes, size="Py_ssize_t")

@@ -30,16 +30,16 @@ def cut(data: bytearray, at: int, count: int, limit: int) -> tuple[list[list[byt
     size = len(data)
     found: list[list[bytes]] = []
     while len(found) < count and size - at > 4 and p[at] == STAR and ZERO < p[at + 1] <= NINE:
-        many = p[at + 1] - ZERO
+        words_left = p[at + 1] - ZERO
         i = at + 2
         if ZERO <= p[i] <= NINE:
-            many = many * 10 + p[i] - ZERO
+            words_left = words_left * 10 + p[i] - ZERO
             i += 1
         if p[i] != CR or p[i + 1] != LF:
             break
         i += 2
         words: list[bytes] = []
-        while many and size - i > 4 and p[i] == DOLLAR and ZERO <= p[i + 1] <= NINE:
+        while words_left and size - i > 4 and p[i] == DOLLAR and ZERO <= p[i + 1] <= NINE:
             length = p[i + 1] - ZERO
             i += 2
             while i < size and 0 < length < LONGEST and ZERO <= p[i] <= NINE:
@@ -50,8 +50,8 @@ def cut(data: bytearray, at: int, count: int, limit: int) -> tuple[list[list[byt
             i += 2
             words.append(bytes(p[i : i + length]))
             i += length + 2
-            many -= 1
-        if many or i - at > limit:
+            words_left -= 1
+        if words_left or i - at > limit:
             break
         found.append(words)
         at = i

@@ -79,14 +79,14 @@ class FilteringReader(BatchReader):
         if kind == "constant" and equal:
             named = {value.encode() for value in values if isinstance(value, str)}
             self._only = named if self._only is None else self._only & named
-        held = [ids for value in values if (ids := _ids(kind, value)) is not None]
-        if not held or len(held) < len(values):
+        bounds = [ids for value in values if (ids := _ids(kind, value)) is not None]
+        if not bounds or len(bounds) < len(values):
             return
         low, high = self._window.start, self._window.end
         if equal or isinstance(wanted, (api.GreaterThan, api.GreaterThanOrEqual)):
-            low = max(low, min(first for first, _ in held))
+            low = max(low, min(first for first, _ in bounds))
         if equal or isinstance(wanted, (api.LessThan, api.LessThanOrEqual)):
-            high = min(high, max(last for _, last in held))
+            high = min(high, max(last for _, last in bounds))
         self._window = plan.Window(low, high)
 
 

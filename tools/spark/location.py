@@ -47,22 +47,23 @@ def find(path: str, as_of: tuple[str, datetime | int] | None = None,
     local = local_path(path)
     location = location_of(path if local is None else local.absolute())
     try:
-        held = {location.url: ShardSet(path).manifest if local is None else manifest.read(location.url)}
+        manifests = {location.url: ShardSet(path).manifest if local is None else manifest.read(location.url)}
     except NotAStore:
         inside = {url: manifest.read(url) for url in (f"{location.url}/{name}" for name in location.snapshots())}
-        held = {url: made for url, made in inside.items() if made.kind in (kinds if local is not None else ("shards",))}
-        if not held and isinstance(location, LocalFolder):
+        readable = kinds if local is not None else ("shards",)
+        manifests = {url: made for url, made in inside.items() if made.kind in readable}
+        if not manifests and isinstance(location, LocalFolder):
             return _store(location.path, as_of)
-        if not held:
+        if not manifests:
             raise
-    return _newest(location.url, held, as_of)
+    return _newest(location.url, manifests, as_of)
 
 
-def _newest(where: str, held: dict[str, Manifest], as_of: tuple[str, datetime | int] | None) -> DataLocation:
-    if len({made.store for made in held.values()}) > 1:
-        names = ", ".join(Path(url).name for url in held)
+def _newest(where: str, manifests: dict[str, Manifest], as_of: tuple[str, datetime | int] | None) -> DataLocation:
+    if len({made.store for made in manifests.values()}) > 1:
+        names = ", ".join(Path(url).name for url in manifests)
         raise InvalidArgument(f"{where} holds snapshots of different stores ({names}); name one of them")
-    every = sorted(held.items(), key=lambda pair: pair[1].created)
+    every = sorted(manifests.items(), key=lambda pair: pair[1].created)
     found = [pair for pair in every if as_of is None or getattr(pair[1], as_of[0]) <= as_of[1]]
     if as_of is not None and as_of[0] == "transaction":  # an older state of the store goes on from its own
         counts = [made.transaction for _, made in every]

@@ -218,19 +218,19 @@ def divided(wholes: Sequence[Piece], options: Options, cut: Callable[[Piece, int
     total = sum(whole.entries for whole in wholes)
     parts = _count(total, options)
     made: list[Part] = []
-    held: list[Piece] = []
+    pieces: list[Piece] = []
     number, remaining = 1, total // parts  # of the part under way, and how many entries it still wants
     for whole in wholes:
         low = 0
         while low < whole.entries:
             upto = min(whole.entries, low + remaining)
             piece = cut(whole, low, upto)
-            held += [] if piece is None else [piece]
+            pieces += [] if piece is None else [piece]
             remaining -= upto - low
             low = upto
             if not remaining:
-                made += [Part(tuple(held))] if held else []
-                held = []
+                made += [Part(tuple(pieces))] if pieces else []
+                pieces = []
                 number += 1
                 remaining = total * number // parts - total * (number - 1) // parts
     return made

@@ -325,7 +325,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _shares(sizes: list[int], limit: int) -> list[int]:
     """``limit`` entries shared out over streams by what each has left, as Kafka's source does."""
     total = sum(sizes)
-    shares = [limit * many // total for many in sizes]
+    shares = [limit * size // total for size in sizes]
     spare = limit - sum(shares)
     for at in sorted(range(len(sizes)), key=lambda at: sizes[at] - shares[at], reverse=True)[:spare]:
         shares[at] += 1

@@ -87,8 +87,8 @@ class TableReader(DataSourceReader):
 
 def _tables(place: DataLocation, options: Options) -> Iterator[_Table]:
     if place.kind == SHARDS:
-        held = (place.manifest or ShardSet(place.path).manifest).streams
-        for name in plan.chosen([stream._raw for stream in held], options):
+        streams = (place.manifest or ShardSet(place.path).manifest).streams
+        for name in plan.chosen([stream._raw for stream in streams], options):
             yield _Table(place.path, place.kind, name, None)
         return
     with opened(place.path) as source:

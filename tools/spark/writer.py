@@ -307,20 +307,20 @@ def _cut(batches: Iterator[pa.RecordBatch], size: int, first: int = 0) -> Iterat
     """
     import pyarrow as pa  # noqa: PLC0415
 
-    held: list[pa.RecordBatch] = []
+    pieces: list[pa.RecordBatch] = []
     count = done = 0
     for batch in batches:
         if batch.num_rows:
-            held.append(_texts(batch))
+            pieces.append(_texts(batch))
             count += batch.num_rows
         while count >= (some := min(size, first - done) if done < first else size):
-            table = pa.Table.from_batches(held)
+            table = pa.Table.from_batches(pieces)
             yield table.slice(0, some)
-            held = table.slice(some).to_batches()
+            pieces = table.slice(some).to_batches()
             count -= some
             done += some
     if count:
-        yield pa.Table.from_batches(held)
+        yield pa.Table.from_batches(pieces)
 
 
 def _texts(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -71,15 +71,15 @@ def page(stream: Stream, start: StreamID, *, reverse: bool = False, count: int =
          wanted: Callable[[Entry], bool] = lambda entry: True) -> Page:
     """Entries from ``start`` on, or back from there. A damaged node is reported, not raised."""
     found: list[Entry] = []
-    looked, held, deadline = 0, 0, clocks.elapsed() + _LOOKS
+    looked, size, deadline = 0, 0, clocks.elapsed() + _LOOKS
     try:
         for entry in _entries(stream, start, reverse):
-            if len(found) >= count or held > _BYTES or (looked % 100 == 99 and clocks.elapsed() > deadline):
+            if len(found) >= count or size > _BYTES or (looked % 100 == 99 and clocks.elapsed() > deadline):
                 return Page(found, entry.id, looked, "")
             looked += 1
             if wanted(entry):
                 found.append(entry)
-                held += sum(map(len, entry.values))
+                size += sum(map(len, entry.values))
     except CorruptionError as error:
         return Page(found, None, looked, output.one_line(str(error)))
     return Page(found, None, looked, "")

@@ -86,10 +86,10 @@ def head(status: Status, rate: float) -> str:
     """The store in a line."""
     parts = [output.text(status.path), f"commit {status.commit:,}", f"{number(rate)}/s",
              f"{size(status.file_bytes)}, {size(status.free_bytes)} free"]
-    for many, noun in ((len(status.readers), "reader"), (len(status.listeners), "listener"),
+    for count, noun in ((len(status.readers), "reader"), (len(status.listeners), "listener"),
                        (status.subscriptions, "subscription")):
-        if many:
-            parts.append(output.many(many, noun))
+        if count:
+            parts.append(output.many(count, noun))
     return " · ".join([*parts, f"raxlog {status.versions['version']} ({status.versions['kernels']})"])
 
 

@@ -95,7 +95,7 @@ class ModeResult:
 
     def torn_failed(self) -> str:
         """How many of the images torn inside a sector failed, and how."""
-        return ", ".join(f"{many:,} {end}" for end, many in self.torn_ends.items()) or "0 failed"
+        return ", ".join(f"{count:,} {end}" for end, count in self.torn_ends.items()) or "0 failed"
 
     def line(self) -> str:
         """Its figures in one line."""

@@ -232,7 +232,7 @@ def stalls(rounds: Rounds) -> list[Figure]:
     with raxlog.open(rounds.folder / "stalls.rax") as store:
         for name, (size, prepare) in STALLS.items():
             figures += rounds.contest(f"longest stall beside {name}", {
-                f"{many:,}": partial(_longest, store, prepare, many) for many in (size // 10, size)
+                f"{entries:,}": partial(_longest, store, prepare, entries) for entries in (size // 10, size)
             }, "ms", lower_is_better=True)
     return figures
 

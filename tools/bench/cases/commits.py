@@ -172,7 +172,7 @@ def processes(rounds: Rounds) -> list[Figure]:
     """Durable appends by processes, and how many commits of the others one has waited for at most."""
     waits: list[float] = []
 
-    with sides(rounds, "processes") as (_, store, _, disk), running("worker", store.path, many=PROCESSES) as workers:
+    with sides(rounds, "processes") as (_, store, _, disk), running("worker", store.path, count=PROCESSES) as workers:
         store.close()
 
         def crowd() -> Slice:

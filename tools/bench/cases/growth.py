@@ -59,12 +59,12 @@ def _by_callers(rounds: Rounds) -> list[Figure]:
         figures = []
         for name, call in (("append", append), ("read of 100", read)):
             figures += rounds.contest(f"{name}, by threads", {
-                f"raxlog, {many}": partial(threaded, rounds, many, call) for many in (1, 2, 4, 8, 16)
+                f"raxlog, {count}": partial(threaded, rounds, count, call) for count in (1, 2, 4, 8, 16)
             })
         store.close()
-        with running("worker", store.path, many=8) as workers:
+        with running("worker", store.path, count=8) as workers:
             for name, work in (("append", "append"), ("read of 100", "read")):
                 figures += rounds.contest(f"{name}, by processes", {
-                    f"raxlog, {many}": partial(by_processes, rounds, workers[:many], work) for many in (1, 2, 4, 8)
+                    f"raxlog, {count}": partial(by_processes, rounds, workers[:count], work) for count in (1, 2, 4, 8)
                 })
         return figures

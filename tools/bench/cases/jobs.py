@@ -75,7 +75,7 @@ def _lateness(pool: Executor, put: Put, drain: Drain, places: Any, url: str) -> 
 
 def _deferred(rounds: Rounds) -> list[Figure]:
     """1,000 entries a transaction, to come within the next day, beside appends; then what is due of many."""
-    many, hundred = min(rounds.entries, 1_000_000), rows(1000, 3)
+    count, hundred = min(rounds.entries, 1_000_000), rows(1000, 3)
     with raxlog.open(rounds.folder / "deferred.rax") as store:
         begin = datetime.now(UTC) + timedelta(days=1)
 
@@ -99,28 +99,28 @@ def _deferred(rounds: Rounds) -> list[Figure]:
             "raxlog, defer, any time": partial(defer, "anywhere", 7_654_321),
         }
         return rounds.contest("1,000 deferred entries a commit", {
-            name: partial(_for_many, run, many) for name, run in contest.items()
+            name: partial(_for_many, run, count) for name, run in contest.items()
         }, slices=1)
 
 
-def _for_many(run: Callable[[], int], many: int) -> float:
-    return rate_of(lambda: sum(run() for _ in range(many // 1000)))
+def _for_many(run: Callable[[], int], count: int) -> float:
+    return rate_of(lambda: sum(run() for _ in range(count // 1000)))
 
 
 # -- raxlog ------------------------------------------------------------------------------------
 
 
-def _put(place: Path, many: int, _: str) -> None:
+def _put(place: Path, count: int, _: str) -> None:
     stream = _store(place).stream("jobs")
-    stream.extend([{"sent": time.time()}] * many)
+    stream.extend([{"sent": time.time()}] * count)
 
 
-def _drain(place: Path, many: int, _: str) -> Seen:
+def _drain(place: Path, count: int, _: str) -> Seen:
     seen: Seen = []
 
     def handle(entry: raxlog.Entry) -> None:
         seen.append((time.time(), float(entry.fields["sent"])))
-        if len(seen) == many:
+        if len(seen) == count:
             worker.stop()
 
     worker = _store(place).stream("jobs").group("mail").worker(handle)
@@ -148,18 +148,18 @@ def _huey(place: Path) -> tuple[Any, Any, Seen]:
     return queue, queue.task(name="job")(lambda sent: seen.append((time.time(), sent))), seen
 
 
-def _huey_put(place: Path, many: int, url: str) -> None:
+def _huey_put(place: Path, count: int, url: str) -> None:
     job = _huey(place)[1]
-    for _ in range(many):
+    for _ in range(count):
         job(time.time())
 
 
-def _huey_drain(place: Path, many: int, _: str) -> Seen:
+def _huey_drain(place: Path, count: int, _: str) -> Seen:
     queue, _, seen = _huey(place)
     logging.getLogger("huey").setLevel(logging.ERROR)
     consumer = queue.create_consumer(workers=1, periodic=False, initial_delay=0.001, max_delay=0.01, backoff=1.15)
     consumer.start()
-    while len(seen) < many:
+    while len(seen) < count:
         time.sleep(0.05)
     consumer.stop(graceful=True)
     return seen
@@ -180,18 +180,18 @@ def _taskiq(place: Path, url: str) -> tuple[Any, Any, Seen]:
     return broker, broker.task("job")(run), seen
 
 
-def _taskiq_put(place: Path, many: int, url: str) -> None:
+def _taskiq_put(place: Path, count: int, url: str) -> None:
     async def put() -> None:
         broker, job, _ = _taskiq(place, url)
         await broker.startup()
-        for _ in range(many):
+        for _ in range(count):
             await job.kiq(time.time())
         await broker.shutdown()
 
     asyncio.run(put())
 
 
-def _taskiq_drain(place: Path, many: int, url: str) -> Seen:
+def _taskiq_drain(place: Path, count: int, url: str) -> Seen:
     from taskiq.api import run_receiver_task  # noqa: PLC0415
 
     logging.getLogger("taskiq").setLevel(logging.CRITICAL)
@@ -200,7 +200,7 @@ def _taskiq_drain(place: Path, many: int, url: str) -> Seen:
         broker, _, seen = _taskiq(place, url)
         broker.is_worker_process = True
         receiver = asyncio.create_task(run_receiver_task(broker, run_startup=True))
-        while len(seen) < many:
+        while len(seen) < count:
             await asyncio.sleep(0.05)
         receiver.cancel()
         await asyncio.gather(receiver, return_exceptions=True)

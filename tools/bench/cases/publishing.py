@@ -110,7 +110,7 @@ def waking(rounds: Rounds, wakes: int = 400, sleepers: int = 10, seconds: float 
         store.stream("quiet").create_group("g")
         name = "a blocked reader in another process has the entry, after the commit"
         figures = latency(name, "waiter", path, wakes, lambda n: stream.append({"sent": n}))
-        with running("sleeper", path, seconds + 60, many=sleepers) as asleep:
+        with running("sleeper", path, seconds + 60, count=sleepers) as asleep:
             quiet = [process.pid for process in asleep]
             time.sleep(2)  # so long falling asleep takes at most
             before, start = [used_by(pid) for pid in quiet], time.monotonic()

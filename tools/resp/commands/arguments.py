@@ -64,12 +64,12 @@ def _listed_ids(words: list[bytes], at: int) -> list[bytes]:
     """The words of ``IDS numids id …``, at the end of the words."""
     if at + 1 >= len(words):
         raise syntax_error()
-    many = integer(words[at + 1], "ERR Number of IDs must be a positive integer")
-    if many <= 0:
+    count = integer(words[at + 1], "ERR Number of IDs must be a positive integer")
+    if count <= 0:
         raise CommandError("ERR Number of IDs must be a positive integer")
-    if many > len(words) - at - 2:
+    if count > len(words) - at - 2:
         raise CommandError("ERR The `numids` parameter must match the number of arguments")
-    return words[at + 2 : at + 2 + many]
+    return words[at + 2 : at + 2 + count]
 
 
 def parse_ids(words: list[bytes], at: int) -> tuple[Refs, list[bytes]]:

@@ -212,10 +212,10 @@ def info(run: Run, words: list[bytes]) -> object:
         sections = {name: figures for name, figures in sections.items() if name in wanted}
     if "Keyspace" in sections:
         for prefix in map(prefix_of, range(server.DATABASES)):
-            if many := len(run.keys.names(prefix)):
+            if count := len(run.keys.names(prefix)):
                 database = prefix[len(MARK) : -1].decode() or "0"
                 sections["Keyspace"][f"db{database}"] = (
-                    f"keys={many},expires={run.keys.how_many_go(prefix)},avg_ttl=0,subexpiry=0")
+                    f"keys={count},expires={run.keys.how_many_go(prefix)},avg_ttl=0,subexpiry=0")
     return "".join(f"# {name}\r\n" + "".join(f"{key}:{figure}\r\n" for key, figure in figures.items()) + "\r\n"
                    for name, figures in sections.items()).encode()
 

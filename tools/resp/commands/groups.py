@@ -138,13 +138,13 @@ def _xnack(run: Run, words: list[bytes]) -> object:
         raise CommandError("ERR mode must be SILENT, FAIL, or FATAL")
     if words[4].lower() != b"ids":
         raise CommandError("ERR syntax error, expected IDS keyword")
-    many = integer(words[5], "ERR numids must be a positive integer")
-    if many <= 0:
+    number = integer(words[5], "ERR numids must be a positive integer")
+    if number <= 0:
         raise CommandError("ERR numids must be a positive integer")
-    if many > len(words) - 6:
+    if number > len(words) - 6:
         raise CommandError("ERR number of IDs doesn't match numids")
-    ids = [stream_id(word) for word in words[6 : 6 + many]]
-    at, count, force = 6 + many, None, False
+    ids = [stream_id(word) for word in words[6 : 6 + number]]
+    at, count, force = 6 + number, None, False
     while at < len(words):
         option = words[at].lower()
         if option == b"force":
@@ -246,7 +246,7 @@ def _xpending(run: Run, words: list[bytes]) -> object:
         if summary.first is None or summary.last is None:
             return [0, None, None, NIL]
         return [summary.total, id_reply(summary.first), id_reply(summary.last),
-                [[name, b"%d" % many] for name, many in summary.consumers.items()]]
+                [[name, b"%d" % pending] for name, pending in summary.consumers.items()]]
     at, idle = 3, 0
     if not 6 <= len(words) <= 9:
         raise syntax_error()

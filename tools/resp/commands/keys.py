@@ -59,10 +59,10 @@ def scan(run: Run, words: list[bytes]) -> object:
     """SCAN: in the order of the names."""
     cursor = integer(words[1], "ERR invalid cursor")
     asked = options(words, 2, (), {b"match": bytes, b"count": at_least(1, syntax_error), b"type": bytes.lower})
-    pattern, kind, many = asked.get(b"match", b"*"), asked.get(b"type", b""), asked.get(b"count", 10)
+    pattern, kind, count = asked.get(b"match", b"*"), asked.get(b"type", b""), asked.get(b"count", 10)
     prefix, server = run.name(b""), run.session.server
-    found = run.keys.names(prefix, server.place_of(cursor), many + 1)
-    following = server.cursor_at(found.pop()) if len(found) > many else 0
+    found = run.keys.names(prefix, server.place_of(cursor), count + 1)
+    following = server.cursor_at(found.pop()) if len(found) > count else 0
     return [b"%d" % following, [
         name[len(prefix):] for name in found
         if _matches(pattern, name[len(prefix):]) and kind in (b"", run.keys.kind(name).encode())]]

@@ -26,19 +26,19 @@ def _pop(run: Run, words: list[bytes], left: bool) -> object:
     if len(words) > 3:
         raise CommandError(f"ERR wrong number of arguments for '{words[0].decode().lower()}' command")
     error = "ERR value is out of range, must be positive"
-    many = integer(words[2], error) if len(words) > 2 else 1
-    if many < 0:
+    count = integer(words[2], error) if len(words) > 2 else 1
+    if count < 0:
         raise CommandError(error)
     items = run.keys.list_of(run.name(words[1]))
     if not len(items):
         return None if len(words) == 2 else NIL
-    values = _taken(run, words[1], many, left)
+    values = _taken(run, words[1], count, left)
     return values if len(words) > 2 else values[0]
 
 
-def _taken(run: Run, key: bytes, many: int, left: bool) -> list[bytes]:
+def _taken(run: Run, key: bytes, count: int, left: bool) -> list[bytes]:
     items = run.keys.list_of(run.name(key))
-    values = items.pop(many, left)
+    values = items.pop(count, left)
     if values:
         run.note("l", "lpop" if left else "rpop", key)
     _end_empty(run, key, items)

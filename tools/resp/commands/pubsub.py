@@ -12,10 +12,10 @@ from ..table import ALONE, WRITES, command
 def _change(run: Run, words: list[bytes], verb: str) -> object:
     session = run.session
     if session.subscriber is None and "un" in verb:
-        held: list[bytes | None] = [*words[1:]]
-        return Several(Push([verb.encode(), name, 0]) for name in held or [None])
+        names: list[bytes | None] = [*words[1:]]
+        return Several(Push([verb.encode(), name, 0]) for name in names or [None])
     replies = getattr(session.listener(), verb)(*words[1:])
-    return Several(Push([verb.encode(), name, many]) for _, name, many in replies)
+    return Several(Push([verb.encode(), name, count]) for _, name, count in replies)
 
 
 def _publish(run: Run, words: list[bytes], is_shard: bool) -> object:

@@ -66,7 +66,7 @@ def crash_explorer(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[.
     usual = [
         PowerCut(wanted.get("images", 2000), tuple(wanted.get("ignore", ()))),
         KillAt.system_call("all"), Storm(wanted.get("rounds", 50)),
-        *(Interrupts(how, many) for how in ("traced", "signals") if (many := wanted.get("interrupts", 0))),
+        *(Interrupts(how, count) for how in ("traced", "signals") if (count := wanted.get("interrupts", 0))),
     ]
 
     def explorer(workload: object, check: object, *, modes: Sequence[object] = usual, **options: object) -> Report:

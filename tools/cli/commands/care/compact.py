@@ -28,8 +28,8 @@ def _maintain(args: argparse.Namespace) -> None:
     with writing(args) as store:
         freed = store.maintain(exact=args.exact).freed
     output.answer(
-        args.json, {"freed": [{"stream": name, "entries": many} for name, many in freed.items()]},
-        *([f"{output.text(name)}: {output.many(many, 'entry')} freed" for name, many in freed.items()]
+        args.json, {"freed": [{"stream": name, "entries": count} for name, count in freed.items()]},
+        *([f"{output.text(name)}: {output.many(count, 'entry')} freed" for name, count in freed.items()]
           or ["nothing to free"]),
     )
 

@@ -53,6 +53,6 @@ def _deferred(args: argparse.Namespace) -> int:
                 _show(args, one)
         return DONE
     with stream_of(args, writing) as stream:
-        many = sum(stream.cancel_deferred(token) for token in args.cancel)
-    output.answer(args.json, {"cancelled": many}, f"{output.many(many, 'entry')} cancelled")
-    return DONE if many else NO
+        count = sum(stream.cancel_deferred(token) for token in args.cancel)
+    output.answer(args.json, {"cancelled": count}, f"{output.many(count, 'entry')} cancelled")
+    return DONE if count else NO

@@ -113,36 +113,36 @@ class Import:
             report: ByteReport) -> None:
         """Append all that ``found`` yields. A bad record commits what came before it and raises."""
         self.order = stream.last_id
-        held: list[tuple[Record, list[bytes]]] = []
+        records: list[tuple[Record, list[bytes]]] = []
         position = lines.bytes
         for record in found:
             try:
-                held.append(self._checked(record))
+                records.append(self._checked(record))
             except (InvalidFields, InvalidStreamID) as error:
                 if not self.skip_bad:
-                    self._commit(stream, held)
+                    self._commit(stream, records)
                     raise CommandError(f"{self.name}:{record.line}: {error}", USAGE) from None
                 self.skipped += 1
                 continue
-            if len(held) >= batch or lines.bytes - position >= _BATCH_BYTES:
-                self._commit(stream, held)
-                held = []
+            if len(records) >= batch or lines.bytes - position >= _BATCH_BYTES:
+                self._commit(stream, records)
+                records = []
                 position = lines.bytes
                 report(lines.bytes, self.imported)
-        self._commit(stream, held)
+        self._commit(stream, records)
         report(lines.bytes, self.imported)
         self.next_line = max(self.next_line, lines.number + 1)
 
-    def _commit(self, stream: Stream, held: list[tuple[Record, list[bytes]]]) -> None:
-        if not held:
+    def _commit(self, stream: Stream, batch: list[tuple[Record, list[bytes]]]) -> None:
+        if not batch:
             return
-        ids = [record.id or "*" for record, _ in held] if any(record.id for record, _ in held) else None
+        ids = [record.id or "*" for record, _ in batch] if any(record.id for record, _ in batch) else None
         with interrupt_deferred():
-            sids = stream.extend(Flattened([flat for _, flat in held]), ids)
+            sids = stream.extend(Flattened([flat for _, flat in batch]), ids)
             self.imported += len(sids)
             self.first_id = self.first_id or sids[0]
             self.last_id = sids[-1]
-            self.next_line = held[-1][0].line + 1
+            self.next_line = batch[-1][0].line + 1
 
     def _checked(self, record: Record | Bad) -> tuple[Record, list[bytes]]:
         """A record and its fields as stored. InvalidFields, InvalidStreamID: its whole batch would fail."""

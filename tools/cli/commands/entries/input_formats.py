@@ -179,7 +179,7 @@ def _json_lines(lines: Lines, start: int, whole_entries: bool) -> Iterator[Recor
                 raise ValueError("a line must be one JSON object, with the fields of one entry")
             if not fields:
                 raise ValueError("the object has no fields; an entry needs at least one")
-            yield Record(lines.number, sid, [(_value(name), _value(held)) for name, held in fields])
+            yield Record(lines.number, sid, [(_value(name), _value(field_value)) for name, field_value in fields])
         except json.JSONDecodeError as error:
             yield Bad(lines.number, f"no JSON: {error.msg} (column {error.colno})")
         except UnicodeDecodeError as error:

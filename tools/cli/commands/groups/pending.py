@@ -59,9 +59,9 @@ def _print_summary(summary: PendingSummary, as_json: bool, time: bool) -> None:
     ends = [f"{sid} ({output.time_of(sid)})" if time else str(sid) for sid in (summary.first, summary.last) if sid]
     between = f", from {' to '.join(ends)}" if summary.total else ""
     rows = [(output.text(name), f"{pending:,}") for name, pending in summary.consumers.items()]
-    held = sum(summary.consumers.values())
-    if held < summary.total:
-        rows.append(("(released)", f"{summary.total - held:,}"))
+    total = sum(summary.consumers.values())
+    if total < summary.total:
+        rows.append(("(released)", f"{summary.total - total:,}"))
     output.answer(
         as_json, summary.to_dict() | {"consumers": consumers},
         f"{output.many(summary.total, 'pending entry')}{between}", *output.table(rows, (1,), ("consumer", "pending")),

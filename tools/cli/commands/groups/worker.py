@@ -114,12 +114,12 @@ def _dlq(args: argparse.Namespace) -> int:
     if args.action in ("replay", "purge"):
         with group_of(args, writing) as group:
             letters = group.dead_letters
-            many = (letters.replay if args.action == "replay" else letters.purge)(*args.ids, where=wanted)
-            if not many:
+            count = (letters.replay if args.action == "replay" else letters.purge)(*args.ids, where=wanted)
+            if not count:
                 group.pending()  # NoGroup for a name that is mistyped
         done = "appended again" if args.action == "replay" else "deleted"
-        output.answer(args.json, {args.action: many}, f"{output.many(many, 'dead letter')} {done}")
-        return DONE if many else NO
+        output.answer(args.json, {args.action: count}, f"{output.many(count, 'dead letter')} {done}")
+        return DONE if count else NO
     with group_of(args) as group:
         letters = group.dead_letters
         found = map(letters.get, args.ids) if args.ids else iter(letters)

@@ -147,7 +147,7 @@ def _write(kind: str, part: Path, columns: Projection, batches: Any, compression
     pa = load()
     schema = columns.schema
     write: Callable[[Any], None]
-    held: list[Any] = []
+    rows: list[Any] = []
     with contextlib.ExitStack() as stack:
         if kind == "parquet":
             from pyarrow import parquet  # noqa: PLC0415
@@ -176,14 +176,14 @@ def _write(kind: str, part: Path, columns: Projection, batches: Any, compression
             *arrays, ids = batch.columns
             about.setdefault("raxlog.first_id", str(StreamID.from_bytes(ids[0].as_py())))
             about["raxlog.last_id"] = str(StreamID.from_bytes(ids[-1].as_py()))
-            held.append(pa.RecordBatch.from_arrays([
+            rows.append(pa.RecordBatch.from_arrays([
                 one.view(field.type) if pa.types.is_binary(one.type) else one
                 for one, field in zip(arrays, schema, strict=True)], schema=schema))
-            if sum(map(len, held)) >= _ROW_GROUP:
-                write(pa.Table.from_batches(held))
-                held = []
+            if sum(map(len, rows)) >= _ROW_GROUP:
+                write(pa.Table.from_batches(rows))
+                rows = []
             report(tally.rows, tally.rows)
-        write(pa.Table.from_batches(held, schema=schema))
+        write(pa.Table.from_batches(rows, schema=schema))
 
 
 def _summary(args: argparse.Namespace, path: Path, kind: str, tally: Tally, took: float) -> None:
