@@ -105,8 +105,9 @@ class Status(Figures):
     def rates(self, earlier: Status) -> dict[Text, float]:
         """Entries appended a second since an earlier status, by stream; 0 for a stream that was made anew."""
         seconds = max((self.time - earlier.time).total_seconds(), 1e-6)
-        before = {one.name: one.added for one in earlier.streams}
-        return {one.name: max(0, one.added - before.get(one.name, one.added)) / seconds for one in self.streams}
+        before = {stream.name: stream.added for stream in earlier.streams}
+        return {stream.name: max(0, stream.added - before.get(stream.name, stream.added)) / seconds
+                for stream in self.streams}
 
 
 def take(source: Source, encoding: str | None, previous: Status | None) -> Status:
@@ -120,7 +121,7 @@ def take(source: Source, encoding: str | None, previous: Status | None) -> Statu
         now = datetime.fromtimestamp(ns / 1e9, UTC)
         commit: int = cast(Any, txn).id()  # an open store's source has no other
         if previous is not None and (previous.commit, previous.last_commit) == (commit, written):
-            streams = tuple(_aged(one, now - previous.time, now) for one in previous.streams)
+            streams = tuple(_aged(stream, now - previous.time, now) for stream in previous.streams)
             damaged += previous.damaged
         else:
             streams = _streams(env, txn, encoding, ns // 1_000_000, damaged)
@@ -143,11 +144,11 @@ def _aged(stream: StreamStatus, passed: timedelta, now: datetime) -> StreamStatu
         return stream
     by = passed.total_seconds()
     groups = (replace(
-        one, waiting=one.waiting + by if one.lag else 0.0,
-        oldest_pending=one.oldest_pending + by if one.oldest_deliveries else 0.0,
-        paused_until=one.paused_until if one.paused_until is not None and one.paused_until > now else None,
+        group, waiting=group.waiting + by if group.lag else 0.0,
+        oldest_pending=group.oldest_pending + by if group.oldest_deliveries else 0.0,
+        paused_until=group.paused_until if group.paused_until is not None and group.paused_until > now else None,
         consumers=tuple(replace(member, oldest_pending=member.oldest_pending + by) if member.pending else member
-                        for member in one.consumers)) for one in stream.groups)
+                        for member in group.consumers)) for group in stream.groups)
     return replace(stream, groups=tuple(groups))
 
 
@@ -178,7 +179,7 @@ def _streams(env: Environment, txn: RaxTransaction, encoding: str | None, now: i
             text_of(name, encoding), header.length, header.leaves,
             header.leaves * (limits.page_bytes if limits.max_bytes is None else limits.max_bytes),
             header.next_ordinal, time_at(header.last[0]) if header.next_ordinal else None, header.deferred,
-            time_at(header.due) if header.deferred else None, tuple(sorted(groups, key=lambda one: str(one.name))),
+            time_at(header.due) if header.deferred else None, tuple(sorted(groups, key=lambda group: str(group.name))),
         ))
     return tuple(made)
 
@@ -201,17 +202,18 @@ def _group(txn: RaxTransaction, state: GroupState, number: int, header: headers.
         oldest = next(pel.oldest(now), None)
         if oldest is not None:
             idle, deliveries = max(0, now - oldest[1].time) / 1000, oldest[1].count
-        for one in members:
-            first = next(pel.scan(StreamID.MIN, StreamID.MAX, one.number), None) if one.pending else None
-            ages[one.number] = 0.0 if first is None else max(0, now - first[1].time) / 1000
+        for member in members:
+            first = next(pel.scan(StreamID.MIN, StreamID.MAX, member.number), None) if member.pending else None
+            ages[member.number] = 0.0 if first is None else max(0, now - first[1].time) / 1000
     lag = deliver.lag(txn, number, header, state.last, [])
     waiting = max(0, now - Counter(txn, number, header).select(header.length - lag).ms) / 1000 if lag else 0.0
     return GroupStatus(
         text_of(state.name, encoding), lag, bool(state.subjects), make_id(*state.last), waiting, state.pending,
-        state.pending - sum(one.pending for one in members), state.gone, idle, deliveries,
+        state.pending - sum(member.pending for member in members), state.gone, idle, deliveries,
         time_at(state.paused) if state.paused > now else None, letters,
-        tuple(ConsumerStatus(text_of(one.name, encoding), one.pending, ages.get(one.number, 0.0), time_at(one.seen),
-                             None if one.active < 0 else time_at(one.active)) for one in members),
+        tuple(ConsumerStatus(text_of(member.name, encoding), member.pending, ages.get(member.number, 0.0),
+                             time_at(member.seen), None if member.active < 0 else time_at(member.active))
+              for member in members),
     )
 
 

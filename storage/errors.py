@@ -237,5 +237,5 @@ class CorruptionError(RaxlogError):
         )
 
 
-for _class in [one for one in vars().values() if isinstance(one, type) and issubclass(one, RaxlogError)]:
+for _class in [value for value in vars().values() if isinstance(value, type) and issubclass(value, RaxlogError)]:
     _class.__module__ = "raxlog"  # where users import it from: so tracebacks and pickles name it

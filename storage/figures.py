@@ -12,14 +12,14 @@ class Figures:
 
     def to_dict(self) -> dict[str, object]:
         """The figures by name; those within them, too."""
-        return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Figures):
         return value.to_dict()
     if type(value) is dict:
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
 
 

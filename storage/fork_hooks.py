@@ -108,8 +108,8 @@ def forget_in_child(known: WeakSet[T], forget: Callable[[T], None]) -> None:
     """Call ``forget`` in a forked child with each object that is known then."""
 
     def after_in_child() -> None:
-        for one in list(known):
-            forget(one)
+        for each in list(known):
+            forget(each)
 
     at_fork(after_in_child=after_in_child)
 

@@ -227,7 +227,8 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
     """One group, in one transaction; ``limit`` pending entries of each list."""
     members = state.consumers(txn)
     times.show(state.number, state.group, members)
-    names: dict[int, Text | None] = {UNOWNED: None} | {one.number: text_of(one.name, encoding) for one in members}
+    names: dict[int, Text | None] = {UNOWNED: None}
+    names |= {member.number: text_of(member.name, encoding) for member in members}
 
     def pending(total: int, consumer: int | None) -> list[PendingDetail]:
         wanted = total if limit is None else min(total, limit)
@@ -250,10 +251,10 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
 
     consumers = [
         ConsumerDetail(
-            text_of(one.name, encoding), time_at(one.seen), None if one.active < 0 else time_at(one.active),
-            one.pending, pending(one.pending, one.number),
+            text_of(member.name, encoding), time_at(member.seen), None if member.active < 0 else time_at(member.active),
+            member.pending, pending(member.pending, member.number),
         )
-        for one in members
+        for member in members
     ]
     return GroupDetail(
         text_of(state.name, encoding),
@@ -262,7 +263,7 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
         deliver.lag(txn, number, header, state.last, state.subjects),
         deliver.redis_lag(header, state),
         state.pending,
-        state.pending - sum(one.pending for one in consumers),
+        state.pending - sum(consumer.pending for consumer in consumers),
         [pattern.decode("utf-8", UNDECODABLE) for pattern in state.subjects],
         pending(state.pending, None),
         consumers,

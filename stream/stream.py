@@ -594,7 +594,7 @@ class Stream(Generic[V]):
         """
         if type(n) is not int or n < 1:
             raise InvalidArgument(f"split({n!r}): the number of parts must be a whole number >= 1")
-        return [Part(*one) for one in counting.split(self._source, self._name, n, self._known())]
+        return [Part(*part) for part in counting.split(self._source, self._name, n, self._known())]
 
     def info(self) -> StreamInfo:
         """The figures of XINFO STREAM, in 0.1 ms. NoStream if it does not exist."""

@@ -160,10 +160,11 @@ class DurableSubscription(Inbox[Message]):
         One commit, durable when it returns, deletes them. This also works after close().
         """
         ids = []
-        for one in given_ids(messages):
-            given = one.id if isinstance(one, Message) else one
+        for message in given_ids(messages):
+            given = message.id if isinstance(message, Message) else message
             if given is None:
-                raise InvalidArgument(f"{one!r} is {'no' if one is None else 'a live'} message, and takes no ack")
+                kind = "no" if message is None else "a live"
+                raise InvalidArgument(f"{message!r} is {kind} message, and takes no ack")
             ids.append(given)
         return sum(fate is not DeleteResult.MISSING for fate in self._group.ack_delete(ids))
 

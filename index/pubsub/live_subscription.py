@@ -106,15 +106,15 @@ class LiveSubscriptions(list[LiveSubscription]):
 
     def close(self) -> None:
         """End the subscriptions still open, in one commit per store. Messages left in their queues are dropped."""
-        remaining = [one for one in self if not one.closed]
-        for live in {one._live for one in remaining}:
-            gone = [one for one in remaining if one._live is live]
-            numbers = [one.id for one in gone]
+        remaining = [subscription for subscription in self if not subscription.closed]
+        for live in {subscription._live for subscription in remaining}:
+            gone = [subscription for subscription in remaining if subscription._live is live]
+            numbers = [subscription.id for subscription in gone]
             live.unsubscribe(lambda txn, _, numbers=numbers: _remove(txn, numbers))  # type: ignore[misc]
-            for one in gone:
-                live.remove_subject(one.id, one)
-                live.release(one)
-                end(one)
+            for subscription in gone:
+                live.remove_subject(subscription.id, subscription)
+                live.release(subscription)
+                end(subscription)
 
     def __enter__(self) -> Self:
         return self
@@ -126,21 +126,21 @@ class LiveSubscriptions(list[LiveSubscription]):
 def subscribe(live: Dispatcher, wanted: list[Subscription], encoding: str | None, max_queued: int,
               callback: Callable[[Message], object] | None) -> LiveSubscriptions:
     """Subscribe to all of these in one commit, or to none; their owner is this process."""
-    made = LiveSubscriptions([LiveSubscription(live, one, encoding, max_queued, callback) for one in wanted])
+    made = LiveSubscriptions([LiveSubscription(live, pattern, encoding, max_queued, callback) for pattern in wanted])
 
     def change(txn: WriteTransaction, owner: int, following: int) -> None:
-        numbers = sublist.insert_many(txn, [one._replace(owner=owner_bytes(owner)) for one in wanted])
-        for one, number in zip(made, numbers, strict=True):
-            live.remove_subject(one.id, one)  # of an undone attempt
-            one.id = number
-            live.add_subject(number, one, following)
+        numbers = sublist.insert_many(txn, [pattern._replace(owner=owner_bytes(owner)) for pattern in wanted])
+        for subscription, number in zip(made, numbers, strict=True):
+            live.remove_subject(subscription.id, subscription)  # of an undone attempt
+            subscription.id = number
+            live.add_subject(number, subscription, following)
 
     try:
         live.subscribe(made, change)
     except BaseException:
-        for one in made:
-            live.remove_subject(one.id, one)
-            live.release(one)
+        for subscription in made:
+            live.remove_subject(subscription.id, subscription)
+            live.release(subscription)
         raise
     return made
 

@@ -41,6 +41,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...storage.errors import InvalidFields
@@ -211,14 +212,15 @@ class PubSub:
         if targets is None or targets.state != txn.get(sublist.STATE_KEY):
             targets = self.targets(txn, subject)
         owners = dict.fromkeys(targets.owners)
-        owners.update((one.detail, None) for group in targets.queues for one in group if isinstance(one.detail, int))
+        members = chain.from_iterable(targets.queues)
+        owners.update((member.detail, None) for member in members if isinstance(member.detail, int))
         listening = self._leases.live_owners(txn, list(owners)) if owners else []
         alive = set(listening)
-        chosen = [one for one in (_choose(group, alive) for group in targets.queues) if one is not None]
+        chosen = [member for member in (_choose(group, alive) for group in targets.queues) if member is not None]
 
         flat = [SUBJECT_FIELD, subject, *fields]
         ids: dict[bytes, StreamID] = {}
-        durable = targets.durables + [one.detail for one in chosen if isinstance(one.detail, bytes)]
+        durable = targets.durables + [member.detail for member in chosen if isinstance(member.detail, bytes)]
         for name in dict.fromkeys(targets.bindings + durable):
             ensure = durables.ensure_stream if name in durable else writer.ensure
             stream = ensure(txn, name, self._limits)
@@ -226,11 +228,11 @@ class PubSub:
             writer.after_append(txn, stream, now)
 
         live = {owner: count for owner, count in targets.owners.items() if owner in alive}
-        picked = [one for one in chosen if isinstance(one.detail, int)]
+        picked = [member for member in chosen if isinstance(member.detail, int)]
         if live or picked:
-            to = [owner for owner in listening if owner in live or any(one.detail == owner for one in picked)]
+            to = [owner for owner in listening if owner in live or any(member.detail == owner for member in picked)]
             bound = [part for name in dict.fromkeys(targets.bindings) for part in (name, bytes(ids[name]))]
-            ring.put(txn, LiveMessage(ring.SUBJECT, now, subject, fields, to, [one.id for one in picked], bound))
+            ring.put(txn, LiveMessage(ring.SUBJECT, now, subject, fields, to, [member.id for member in picked], bound))
         encoding = self._encoding
         appended: dict[Text, StreamID] = {
             name if encoding is None else text_of(name, encoding): ids[name] for name in targets.bindings
@@ -267,11 +269,11 @@ class PubSub:
                     owners[detail] = owners.get(detail, 0) + 1
         for group in found.queues.values():
             members = [
-                QueueMember(one.id, one.weight, details[one.id] if one.id in details
-                       else self._read_detail(txn, one.id, keep))
-                for one in group
+                QueueMember(member.id, member.weight, details[member.id] if member.id in details
+                            else self._read_detail(txn, member.id, keep))
+                for member in group
             ]
-            ours = [one for one in members if one.detail != _ELSEWHERE]
+            ours = [member for member in members if member.detail != _ELSEWHERE]
             if ours:
                 targets.queues.append(ours)
         return targets
@@ -319,7 +321,7 @@ class PubSub:
         owner = None if stream is None else _owner(name_bytes(stream))
         with self._source.read() as txn:
             found = sublist.all_subscriptions(txn) if owner is None else sublist.by_owner(txn, owner)
-            return [self._binding(one) for one in found if one.kind == BINDING]
+            return [self._binding(row) for row in found if row.kind == BINDING]
 
     def _binding(self, record: Subscription) -> Binding:
         subject = record.subject.decode("utf-8", UNDECODABLE)
@@ -331,7 +333,7 @@ class PubSub:
     def subscribe_live(self, patterns: Iterable[Text], queue: Text | None, weight: int,
                        callback: Callable[[Message], object] | None, limit: int | None) -> LiveSubscriptions:
         """Live subscriptions to these patterns, in one commit."""
-        wanted = [Subscription.of(one, queue=queue, weight=weight) for one in patterns]
+        wanted = [Subscription.of(pattern, queue=queue, weight=weight) for pattern in patterns]
         self._source.require_writable("subscribe")
         max_queued = live_subscription.DEFAULT_LIMIT if limit is None else limit
         return live_subscription.subscribe(self.dispatcher(), wanted, self._encoding, max_queued, callback)

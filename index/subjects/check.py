@@ -73,9 +73,9 @@ def _local(txn: RaxTransaction, state: IndexState | None) -> Iterator[str]:
             f"{tally.subscriptions} subscriptions are stored, and {found} are among the subscribers of their patterns"
         )
     for what, kind, count, suffix_of in (
-        ("owner", keys.SUBSCRIPTION_BY_OWNER, tally.owned, lambda one: _sized_id(one.owner, one.id)),
-        ("queue", keys.SUBSCRIPTION_BY_QUEUE, tally.queued, lambda one: _sized_id(one.queue, one.id)),
-        ("name", keys.SUBSCRIPTION_BY_NAME, tally.named, lambda one: one.name),
+        ("owner", keys.SUBSCRIPTION_BY_OWNER, tally.owned, lambda row: _sized_id(row.owner, row.id)),
+        ("queue", keys.SUBSCRIPTION_BY_QUEUE, tally.queued, lambda row: _sized_id(row.queue, row.id)),
+        ("name", keys.SUBSCRIPTION_BY_NAME, tally.named, lambda row: row.name),
     ):
         yield from _references(txn, what, kind, count, suffix_of)
     if not sound:  # else each subscriber is another subscription, and there are as many of both

@@ -241,7 +241,7 @@ def checked_patterns(given: Text | Iterable[Text]) -> list[bytes]:
         raise InvalidArgument(f"{len(several)} subjects were given; a group is filtered by {MAX_PATTERNS} at most")
     if not several:
         raise InvalidArgument("subjects=[] would let nothing through; leave it out for no filter")
-    return sorted({subjects.pattern(one) for one in several})
+    return sorted({subjects.pattern(pattern) for pattern in several})
 
 
 def matcher(patterns: list[bytes]) -> Callable[[bytes], bool]:

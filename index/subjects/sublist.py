@@ -338,10 +338,10 @@ def insert_many(txn: WriteTransaction, subscriptions: Sequence[Subscription]) ->
     new.sort(key=_subject_of)  # stable: the IDs of a pattern ascend
     groups = [(pattern, list(group)) for pattern, group in groupby(new, _subject_of)]
     shapes = _new_shapes(txn, [pattern for pattern, _ in groups], state)
-    records = [(row_key(one.id), encode(one)) for one in new]
+    records = [(row_key(subscription.id), encode(subscription)) for subscription in new]
     for pattern, group in groups:
         wild = subjects.has_wildcard(pattern)
-        rows = [Row(one.id, one.kind, one.queue, one.weight) for one in group]
+        rows = [Row(each.id, each.kind, each.queue, each.weight) for each in group]
         if Members(txn, head_of(pattern)).add(rows):
             state.count_pattern(wild, 1)
         state.count(rows, 1)
@@ -349,9 +349,9 @@ def insert_many(txn: WriteTransaction, subscriptions: Sequence[Subscription]) ->
         txn.put(key, seal(key, [patterns_of_it]))
     for key, value in sorted(records):
         txn.put(key, value)
-    for one in new:
-        for key in _references(one):
-            txn.put(key, seal(key, [one.id]))
+    for subscription in new:
+        for key in _references(subscription):
+            txn.put(key, seal(key, [subscription.id]))
     state.next_id += len(new)
     state.store(txn)
     return ids
@@ -370,7 +370,7 @@ def remove_many(txn: WriteTransaction, numbers: Iterable[int]) -> list[Subscript
     state = state_of(txn)
     for pattern, group in groupby(sorted(gone, key=_subject_of), _subject_of):
         wild = subjects.has_wildcard(pattern)
-        ids = [one.id for one in group]
+        ids = [subscription.id for subscription in group]
         rows, left_empty = Members(txn, head_of(pattern)).remove(ids)
         if len(rows) != len(ids):
             raise CorruptionError(f"subscriptions to {subjects.shown(pattern)} are not among its subscribers")
@@ -379,9 +379,9 @@ def remove_many(txn: WriteTransaction, numbers: Iterable[int]) -> list[Subscript
             state.count_pattern(wild, -1)
             if wild:
                 _drop_shape(txn, pattern, state)
-    for one in gone:
-        txn.delete(row_key(one.id))
-        for key in _references(one):
+    for subscription in gone:
+        txn.delete(row_key(subscription.id))
+        for key in _references(subscription):
             txn.delete(key)
     state.store(txn)
     return gone
@@ -415,25 +415,25 @@ def _numbered(txn: WriteTransaction, made: list[Subscription], next_id: int) -> 
     ids: list[int] = []
     new: list[Subscription] = []
     named: dict[bytes, Subscription] = {}
-    for one in made:
-        if one.name is not None:
-            known = named.get(one.name) or by_name(txn, one.name)
+    for subscription in made:
+        if subscription.name is not None:
+            known = named.get(subscription.name) or by_name(txn, subscription.name)
             if known is not None:
                 if (known.subject, known.kind, known.queue, known.owner) != (
-                    one.subject, one.kind, one.queue, one.owner
+                    subscription.subject, subscription.kind, subscription.queue, subscription.owner
                 ):
                     raise SubscriptionExists(
-                        f"the durable name {subjects.shown(one.name)} belongs to a subscription to "
+                        f"the durable name {subjects.shown(subscription.name)} belongs to a subscription to "
                         f"{subjects.shown(known.subject)} (ID {known.id}), and this one differs in subject, kind, "
                         "queue or owner; choose another name, or remove that one first"
                     )
                 ids.append(known.id)
                 continue
-        one = Subscription(*one[:8], next_id + len(new))
-        if one.name is not None:
-            named[one.name] = one
-        ids.append(one.id)
-        new.append(one)
+        subscription = Subscription(*subscription[:8], next_id + len(new))
+        if subscription.name is not None:
+            named[subscription.name] = subscription
+        ids.append(subscription.id)
+        new.append(subscription)
     return ids, new
 
 
@@ -475,16 +475,16 @@ def _patterns_of(txn: RaxTransaction, key: bytes) -> int:
     return 0 if value is None else int(unseal(key, value)[0])
 
 
-def _references(one: Subscription) -> list[bytes]:
+def _references(subscription: Subscription) -> list[bytes]:
     """The keys that lead to a subscription, beside its pattern's."""
-    number = one.id.to_bytes(8, "big")
+    number = subscription.id.to_bytes(8, "big")
     keys = []
-    if one.owner:
-        keys.append(_BY_OWNER + sized(one.owner) + number)
-    if one.queue is not None:
-        keys.append(_BY_QUEUE + sized(one.queue) + number)
-    if one.name is not None:
-        keys.append(_BY_NAME + one.name)
+    if subscription.owner:
+        keys.append(_BY_OWNER + sized(subscription.owner) + number)
+    if subscription.queue is not None:
+        keys.append(_BY_QUEUE + sized(subscription.queue) + number)
+    if subscription.name is not None:
+        keys.append(_BY_NAME + subscription.name)
     return keys
 
 

@@ -94,23 +94,23 @@ def checked_weight(weight: int) -> int:
     return weight
 
 
-def checked(one: Subscription) -> Subscription:
-    """The subscription with all names as bytes, and created now if it does not say; without an ID.
+def checked(given: Subscription) -> Subscription:
+    """The one given with all names as bytes, and created now if it does not say; without an ID.
 
     Raises what Subscription.of() raises, and InvalidArgument for what is not a subscription.
     """
-    if not isinstance(one, Subscription):
-        raise InvalidArgument(f"{one!r:.60} is not a subscription; make one with Subscription.of()")
-    if not isinstance(one.options, Mapping):
-        raise InvalidArgument(f"options={one.options!r:.60} must be a mapping of names to values")
-    pattern = subjects.pattern(one.subject)
-    if type(one.kind) is not int or one.kind not in KINDS:  # True and 1.0 would be stored as what they are
-        raise InvalidArgument(f"kind={one.kind!r} is unknown; it is LIVE (1), DURABLE (2) or BINDING (3)")
+    if not isinstance(given, Subscription):
+        raise InvalidArgument(f"{given!r:.60} is not a subscription; make one with Subscription.of()")
+    if not isinstance(given.options, Mapping):
+        raise InvalidArgument(f"options={given.options!r:.60} must be a mapping of names to values")
+    pattern = subjects.pattern(given.subject)
+    if type(given.kind) is not int or given.kind not in KINDS:  # True and 1.0 would be stored as what they are
+        raise InvalidArgument(f"kind={given.kind!r} is unknown; it is LIVE (1), DURABLE (2) or BINDING (3)")
     return Subscription(
-        pattern, one.kind, b"" if one.owner in (b"", "") else name_bytes(one.owner, "owner"),
-        None if one.queue is None else name_bytes(one.queue, "queue"), checked_weight(one.weight),
-        None if one.name is None else name_bytes(one.name, "durable name"), dict(one.options),
-        one.created_ms or clocks.now_ms(),
+        pattern, given.kind, b"" if given.owner in (b"", "") else name_bytes(given.owner, "owner"),
+        None if given.queue is None else name_bytes(given.queue, "queue"), checked_weight(given.weight),
+        None if given.name is None else name_bytes(given.name, "durable name"), dict(given.options),
+        given.created_ms or clocks.now_ms(),
     )
 
 

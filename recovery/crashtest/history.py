@@ -126,7 +126,7 @@ class _History:
 
     def error(self, message: str, *numbers: int) -> HistoryError:
         found = tuple(self.operations[number] for number in numbers)
-        return HistoryError("\n".join([message, *(f"  {one}" for one in found)]), found)
+        return HistoryError("\n".join([message, *(f"  {line}" for line in found)]), found)
 
     # -- what one stream shows --------------------------------------------------------------------------
 

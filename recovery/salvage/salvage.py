@@ -109,8 +109,9 @@ def _generation(path: Path, report: SalvageReport) -> Path:
     try:
         return current_generation(path)
     except NotAStore as error:
-        found = sorted((one for one in path.iterdir() if one.name.isdigit() and (one / directory.DATA).is_file()),
-                       key=lambda one: -int(one.name))
+        found = sorted((folder for folder in path.iterdir()
+                        if folder.name.isdigit() and (folder / directory.DATA).is_file()),
+                       key=lambda folder: -int(folder.name))
         if not found:
             raise NotAStore(f"{path} holds no generation of a store: {error}") from None
         if len(found) > 1:

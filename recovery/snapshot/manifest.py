@@ -195,7 +195,7 @@ def _no_snapshot(place: Location) -> str:
     if not path.is_dir():
         return f"{path} is a file, not a snapshot. A snapshot is a folder with a {MANIFEST}."
     what = "a store" if (path / "CURRENT").is_file() else "a folder"
-    inside = sorted((one.stat().st_mtime_ns, one.parent.name) for one in path.glob(f"*/{MANIFEST}"))
+    inside = sorted((file.stat().st_mtime_ns, file.parent.name) for file in path.glob(f"*/{MANIFEST}"))
     hint = (f"It holds {len(inside)}, the newest is {inside[-1][1]}." if inside
             else "'raxlog snapshot STORE DEST' makes one.")
     return f"{path} is {what}, but not a snapshot: it has no {MANIFEST}. {hint}"

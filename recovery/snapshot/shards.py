@@ -124,7 +124,7 @@ def cut(progress: Progress, store: str, place: str, shards: int | None, shard_by
                 progress("cut", done, total)
                 _write_pending(txn, building, stream.number)
     shutil.rmtree(building / _COPY, ignore_errors=True)
-    finish(building, replace(made, shards=tuple(files)), [f"{one.number}/{PENDING}" for one in listed.streams],
+    finish(building, replace(made, shards=tuple(files)), [f"{stream.number}/{PENDING}" for stream in listed.streams],
            progress)
 
 

@@ -62,14 +62,14 @@ def dump(source: Source, name: bytes, redis_version: str) -> bytes | None:
 def _dumped_group(txn: RaxTransaction, state: GroupState, times: SeenTimes) -> DumpedGroup:
     members = state.consumers(txn)
     times.show(state.number, state.group, members)
-    pending: dict[int, list[ID]] = {number: [] for number in (UNOWNED, *(one.number for one in members))}
+    pending: dict[int, list[ID]] = {number: [] for number in (UNOWNED, *(member.number for member in members))}
     rows = []
     for sid, nack in state.pel(txn).scan(StreamID.MIN, StreamID.MAX):
         pending[nack.consumer].append(sid)
         rows.append(DumpedPending(sid, nack.time if nack.consumer else 0, nack.count))
     if len(rows) != state.pending:
         raise CorruptionError(f"group {shown(state.name)} has {len(rows)} pending entries and counts {state.pending}")
-    consumers = [DumpedConsumer(one.name, one.seen, one.active, pending[one.number]) for one in members]
+    consumers = [DumpedConsumer(member.name, member.seen, member.active, pending[member.number]) for member in members]
     if pending[UNOWNED]:
         if not consumers or consumers[0].name != _NO_CONSUMER:
             consumers.insert(0, DumpedConsumer(_NO_CONSUMER, 0, -1, []))
@@ -142,14 +142,15 @@ def _checked_nodes(stream: DumpedStream) -> list[_Shape]:
 def _require_owners(group: DumpedGroup) -> None:
     """InvalidDump unless each pending entry has one owner, or has been released."""
     pending = {row.id for row in group.pending}
-    owned = [sid for one in group.consumers for sid in one.pending] + group.released
-    names = {one.name for one in group.consumers}
+    owned = [sid for consumer in group.consumers for sid in consumer.pending] + group.released
+    names = {consumer.name for consumer in group.consumers}
     if (len(pending) != len(group.pending) or len(set(owned)) != len(owned) or pending != set(owned)
             or len(names) != len(group.consumers)):
         raise InvalidDump(f"the pending entries of group {shown(group.name)} and those of its consumers differ")
     for name in (group.name, *names):
         member_name(name, "group or consumer")
-    if any(row.time < 0 for row in group.pending) or any(one.seen < 0 or one.active < -1 for one in group.consumers):
+    if (any(row.time < 0 for row in group.pending)
+            or any(consumer.seen < 0 or consumer.active < -1 for consumer in group.consumers)):
         raise InvalidDump(f"group {shown(group.name)} has a time before 1970")
 
 

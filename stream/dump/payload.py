@@ -107,9 +107,9 @@ def written(stream: DumpedStream, first: ID, kind: int, version: int) -> bytes:
         for row in group.pending:
             parts += [_packed(row.id), signed(row.time), number(row.count)]
         parts.append(number(len(group.consumers)))
-        for one in group.consumers:
-            parts += [string(one.name), signed(one.seen), signed(one.active) if kind >= 21 else b""]
-            parts += [number(len(one.pending)), *map(_packed, one.pending)]
+        for consumer in group.consumers:
+            parts += [string(consumer.name), signed(consumer.seen), signed(consumer.active) if kind >= 21 else b""]
+            parts += [number(len(consumer.pending)), *map(_packed, consumer.pending)]
     return sealed(b"".join(parts), version)
 
 

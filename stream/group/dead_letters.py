@@ -153,7 +153,7 @@ class DeadLetters(Generic[V]):
             named = [_object(entry).get(what) for what in ("stream", "group")]
         except ValueError:
             return True
-        return named == [_text(self._origin), _text(self._group)] or not all(isinstance(one, str) for one in named)
+        return named == [_text(self._origin), _text(self._group)] or not all(isinstance(name, str) for name in named)
 
     def replay(self, *ids: IDs, where: Callable[[DeadLetter[V]], object] | None = None) -> int:
         """Append the entries of dead letters to their stream again, with new IDs; returns how many.

@@ -103,7 +103,7 @@ def _counts(txn: WriteTransaction, stream: StreamWriter, group: GroupState, firs
     """Whether a group, which holds the entries from an ID on, is not idle, or holds none. Reads its consumers."""
     members = group.consumers(txn)
     txn.env.attached(SeenTimes).show(group.number, group.group, members)
-    if not members or any(one.seen >= idle - SEEN_EVERY for one in members):  # other processes write late
+    if not members or any(member.seen >= idle - SEEN_EVERY for member in members):  # other processes write late
         return True
     entries = read_now(txn, stream.number, stream.header, make_id(*first), 1)
     return not entries or entries[0].id.ms >= idle

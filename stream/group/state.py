@@ -83,8 +83,8 @@ class SeenTimes(Attachment):
     def show(self, stream: int, group: int, consumers: Iterable[ConsumerState]) -> None:
         """Bring these consumers, fresh from disk, to what is noted of them."""
         times = self.noted.get((stream, group), {})
-        for one in consumers:
-            one.seen = max(one.seen, times.get(one.number, 0))
+        for consumer in consumers:
+            consumer.seen = max(consumer.seen, times.get(consumer.number, 0))
 
 
 def is_due(seen: int, now: int) -> bool:

@@ -68,7 +68,7 @@ class Deferred:
     @property
     def pairs(self) -> list[tuple[FieldText, FieldText]]:
         """Its names and values, in their order."""
-        texts = [text_of(one, self._encoding) for one in self._flat]
+        texts = [text_of(text, self._encoding) for text in self._flat]
         return list(zip(texts[::2], texts[1::2], strict=True))
 
     def cancel(self) -> bool:

@@ -97,7 +97,7 @@ class Backoff:
 def parsed_retry(retry: object) -> RetryDelay:
     """A delay, a list of delays (the last one for all later deliveries) or a function, as a function."""
     if isinstance(retry, Sequence) and not isinstance(retry, str | bytes) and retry:
-        delays = [duration_ms("retry", one) / 1000 for one in retry]
+        delays = [duration_ms("retry", seconds) / 1000 for seconds in retry]
         return lambda deliveries: delays[min(deliveries, len(delays)) - 1]
     if callable(retry):
         return retry

@@ -162,7 +162,7 @@ class Worker:
         usual = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}".encode()
         self.name: bytes = usual if name is None else member_name(name, "consumer")
         self._is_named = name is not None and not is_child
-        self._lanes = [_Lane(member_name(one, "consumer")) for one in _lane_names(self.name, threads)]
+        self._lanes = [_Lane(member_name(name, "consumer")) for name in _lane_names(self.name, threads)]
         self._gone: list[_Lane] = []  # those whose handler did not end in time
         self._stop = Stop()
         self._active = threading.Event()  # there is something for the beat to look at
@@ -254,7 +254,7 @@ class Worker:
         beat = threading.Thread(target=self._beat, name="raxlog worker: beat", daemon=True)
         with on_signals(self.stop, signals):
             try:
-                self._forget([one.name for one in self._consumers() if is_left_behind(one, self._lease)])
+                self._forget([consumer.name for consumer in self._consumers() if is_left_behind(consumer, self._lease)])
                 start(beat)
                 yield
                 asked = self._stop.is_set()
@@ -450,7 +450,7 @@ class Worker:
             return
         error = described(raised)
         lane.counts["failed"] += 1
-        reason = next((name for one, name in _REASONS.items() if issubclass(kind, one)), "failed")
+        reason = next((name for error_type, name in _REASONS.items() if issubclass(kind, error_type)), "failed")
         if reason == "failed" and entry.deliveries < self._max_deliveries:
             delay = self._delay(entry.deliveries) if asked is None else asked
             report("raxlog.worker", "info", "%s failed, to be tried again in %.3g s: %s", entry.id, delay, error)
@@ -490,8 +490,8 @@ class Worker:
         try:
             self._group.keep_results(results, ttl)
         except StoreFull as error:
-            for sid, one in results.items() if len(results) > 1 else ():
-                self._keep({sid: one}, ttl)
+            for sid, result in results.items() if len(results) > 1 else ():
+                self._keep({sid: result}, ttl)
             if len(results) == 1:
                 self._group.keep_results(dict.fromkeys(results, Result(error=described(error))), ttl)
 
@@ -551,7 +551,7 @@ class Worker:
         def renew() -> None:
             for lane in _lane_names(child, len(self._lanes)):
                 if pending := self._group.pending_entries(consumer=lane):
-                    self._group.renew(lane, (one.id for one in pending))
+                    self._group.renew(lane, (entry.id for entry in pending))
 
         self._commit(renew)
 

@@ -52,10 +52,10 @@ T = TypeVar("T")
 class AsyncDeferred(Handle[Deferred]):
     """A deferred entry: like raxlog.Deferred."""
 
-    token: Attribute[Deferred, str] = Attribute(lambda one: one.token)
-    due: Attribute[Deferred, datetime] = Attribute(lambda one: one.due)
-    fields: Attribute[Deferred, dict[FieldText, FieldText]] = Attribute(lambda one: one.fields)
-    pairs: Attribute[Deferred, list[tuple[FieldText, FieldText]]] = Attribute(lambda one: one.pairs)
+    token: Attribute[Deferred, str] = Attribute(lambda entry: entry.token)
+    due: Attribute[Deferred, datetime] = Attribute(lambda entry: entry.due)
+    fields: Attribute[Deferred, dict[FieldText, FieldText]] = Attribute(lambda entry: entry.fields)
+    pairs: Attribute[Deferred, list[tuple[FieldText, FieldText]]] = Attribute(lambda entry: entry.pairs)
     cancel: Final = on("writes", Deferred.cancel)
 
 

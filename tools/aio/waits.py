@@ -169,7 +169,7 @@ async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target],
     def undo(delivery: Delivery) -> None:
         ids: dict[bytes, list[tuple[int, int]]] = {}
         for name, entries in delivery[1]:
-            ids.setdefault(name, []).extend((one.ms, one.seq) for one in entries)
+            ids.setdefault(name, []).extend((entry.ms, entry.seq) for entry in entries)
         for name, before in delivery[0].items():
             threads.batch.submit(partial(claim.take_back, wanted=wanted, name=name, before=before,
                                          ids=ids.get(name, [])))

@@ -34,7 +34,7 @@ class Events:
 
     def __str__(self) -> str:
         """As CONFIG GET shows it."""
-        return "A" + "".join(one for one in self._on if one in "KEm") if self._on.startswith(_ALL) else self._on
+        return "A" + "".join(sign for sign in self._on if sign in "KEm") if self._on.startswith(_ALL) else self._on
 
     def has(self, kind: str) -> bool:
         """Whether changes of this kind are published."""

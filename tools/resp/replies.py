@@ -44,7 +44,7 @@ def quoted(word: bytes) -> str:
 
 
 _SHOWN = {byte: f"\\x{byte:02x}" for byte in range(256) if not 32 <= byte < 127} | {
-    ord(one): "\\" + letter for one, letter in zip('\\"\n\r\t\a\b', '\\"nrtab', strict=True)}
+    ord(sign): "\\" + letter for sign, letter in zip('\\"\n\r\t\a\b', '\\"nrtab', strict=True)}
 
 
 class Pairs(list["tuple[bytes, object]"]):
@@ -112,8 +112,8 @@ def _encode(reply: object, protocol: int, parts: list[bytes]) -> None:
             _encode(pair[0], protocol, parts)
             _encode(pair[1], protocol, parts)
     elif isinstance(reply, Several):
-        for one in reply:
-            _encode(one, protocol, parts)
+        for part in reply:
+            _encode(part, protocol, parts)
     elif isinstance(reply, dict):
         parts.append(b"%%%d\r\n" % len(reply) if protocol == 3 else b"*%d\r\n" % (2 * len(reply)))
         for name, value in reply.items():
@@ -121,8 +121,8 @@ def _encode(reply: object, protocol: int, parts: list[bytes]) -> None:
             _encode(value, protocol, parts)
     elif isinstance(reply, list | tuple):
         parts.append(b"%b%d\r\n" % (b">" if protocol == 3 and isinstance(reply, Push) else b"*", len(reply)))
-        for one in reply:
-            _encode(one, protocol, parts)
+        for part in reply:
+            _encode(part, protocol, parts)
     elif isinstance(reply, Iterator):
         _encode_each(reply, protocol, parts)
     elif reply is None or reply is NIL:

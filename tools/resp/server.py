@@ -80,8 +80,8 @@ class Server:
 
     async def close(self) -> None:
         """Take no further client; end the sessions once what they have begun is done; close the store."""
-        for one in self._listening:
-            one.close()
+        for listener in self._listening:
+            listener.close()
         for session in self.sessions.values():
             session.is_closing = True
         for task in self._tasks:
@@ -139,14 +139,14 @@ class Server:
         if not self.monitors or words[0].lower() == b"monitor":
             return
         if sum(map(len, words)) > MOST_UNREAD:
-            for one in list(self.monitors):
-                one.cut("it monitors, and a command is larger than what may wait for it")
+            for monitor in list(self.monitors):
+                monitor.cut("it monitors, and a command is larger than what may wait for it")
             return
         shown_words = {b"auth": 1, b"hello": 2}.get(words[0].lower(), len(words))
         shown = " ".join(quoted(word if at < shown_words else b"(redacted)") for at, word in enumerate(words))
         line = encoded(f"{clocks.wall_ns() / 1e9:.6f} [{session.database} {session.peer}] {shown}", 2)
-        for one in self.monitors:
-            one.push(line)
+        for monitor in self.monitors:
+            monitor.push(line)
 
     def cursor_at(self, name: bytes) -> int:
         """A cursor for a SCAN that is to go on with that name. The last some thousands are known."""

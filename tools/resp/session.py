@@ -266,8 +266,8 @@ class Session:
         """Begin all of them, then send their replies in order."""
         commands = [_command_of(words) for words in requests]
         self.server.answered += len(requests)
-        writes = any(_blocking(words, one.kind) in (WRITES, ALONE) or one.name == "exec"
-                     for words, one in zip(requests, commands, strict=True) if isinstance(one, Command))
+        writes = any(_blocking(words, command.kind) in (WRITES, ALONE) or command.name == "exec"
+                     for words, command in zip(requests, commands, strict=True) if isinstance(command, Command))
         begun: list[tuple[object, int]] = []
         self._is_answering = True
         at = 0
@@ -282,17 +282,17 @@ class Session:
                 at += len(appends)
                 continue
             if words[0].lower() in _ALTERS:
-                await asyncio.gather(*(one for one, _ in begun if isinstance(one, asyncio.Future)),
+                await asyncio.gather(*(outcome for outcome, _ in begun if isinstance(outcome, asyncio.Future)),
                                      return_exceptions=True)
             begun.append((self._begin(words, command, writes, len(requests) == 1), self.protocol))
             at += 1
         replies, largest = bytearray(), 0
-        for one, protocol in begun:
-            if len(replies) > _CHUNK or (replies and isinstance(one, asyncio.Future) and not one.done()):
+        for outcome, protocol in begun:
+            if len(replies) > _CHUNK or (replies and isinstance(outcome, asyncio.Future) and not outcome.done()):
                 self._writer.write(bytes(replies))
                 replies.clear()
             try:
-                reply = await one if isinstance(one, asyncio.Future) else one
+                reply = await outcome if isinstance(outcome, asyncio.Future) else outcome
                 if isinstance(reply, Outcome):
                     reply = reply.reply
                 if isinstance(reply, BlockedCommand):

@@ -132,7 +132,7 @@ def find(words: list[bytes]) -> Command:
 
 def is_command(name: bytes) -> bool:
     """Whether there is a command of that name, or subcommands."""
-    return any(one.partition(b"|")[0] == name.lower() for one in COMMANDS)
+    return any(command.partition(b"|")[0] == name.lower() for command in COMMANDS)
 
 
 def text_of(word: bytes) -> str:

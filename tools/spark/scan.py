@@ -58,7 +58,7 @@ def streams_in(place: DataLocation) -> dict[bytes, dict[str, str]]:
         return {stream._raw: stream.schema for stream in place.manifest.streams}
     with opened(place.path) as source, source.read() as txn:
         found = {name: headers.find(txn, name) for name in plan.names_in(source)}
-    return {name: one[1].schema.fields if one and one[1].schema else {} for name, one in found.items()}
+    return {name: row[1].schema.fields if row and row[1].schema else {} for name, row in found.items()}
 
 
 def schemas(place: DataLocation, options: Options) -> dict[bytes, dict[str, str]]:

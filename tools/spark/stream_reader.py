@@ -107,8 +107,8 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, columns: Columns) -> None:
         self._options = options
         self._columns = columns
-        one, many = f"stream={options.stream}", f"streamPattern={options.stream_pattern}"
-        self._asked = many if options.stream is None else one
+        single, many = f"stream={options.stream}", f"streamPattern={options.stream_pattern}"
+        self._asked = many if options.stream is None else single
         self._target: dict[int, StreamID] | None = None  # of Trigger.AvailableNow, by the streams' numbers
         self._triggered = clocks.elapsed()
 
@@ -152,21 +152,21 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end[_key(view)] = checked or position
                 if checked is not None and (self._target is None or view.number in self._target):
                     backlogs.append(self._backlog(view, checked.after))
-            backlog_sizes = [one.entries for one in backlogs]
+            backlog_sizes = [backlog.entries for backlog in backlogs]
             total = sum(backlog_sizes)
             if not total or self._too_few(total, limit):
                 return self._offset(end)  # ``start``, but for streams that are gone, renamed or new
             self._triggered = clocks.elapsed()
             max_rows = limit.max_rows if isinstance(limit, api.ReadMaxRows) else None
             shares = backlog_sizes if max_rows is None or total <= max_rows else _shares(backlog_sizes, max_rows)
-            for one, share in zip(backlogs, shares, strict=True):
-                upto = one.upto
-                if share < one.entries:
+            for backlog, share in zip(backlogs, shares, strict=True):
+                upto = backlog.upto
+                if share < backlog.entries:
                     if not share:
                         continue
-                    upto = one.view.counter.select(one.view.rank_behind(one.after) + share - 1)
-                if upto > one.after:
-                    end[_key(one.view)] = one.view.position(upto)
+                    upto = backlog.view.counter.select(backlog.view.rank_behind(backlog.after) + share - 1)
+                if upto > backlog.after:
+                    end[_key(backlog.view)] = backlog.view.position(upto)
         return self._offset(end)
 
     def _backlog(self, view: _StreamView, after: StreamID) -> _Backlog:

@@ -206,8 +206,8 @@ class EpochWriter(DataSourceStreamWriter, DataSourceArrowWriter):
             return  # there was no task
         query, files = reports[0].query, [report.file for report in reports if report.file]
         folder = self._folder(query)
-        for one in (folder, folder.parent, folder.parent.parent) if files else ():
-            directory.sync_folder(one)
+        for each in (folder, folder.parent, folder.parent.parent) if files else ():
+            directory.sync_folder(each)
         read = lru_cache(maxsize=1)(partial(_staged_rows, folder))
         with self._target.store() as store:
             while self._append(store, _STREAM + query.encode(), batchId, files, read):

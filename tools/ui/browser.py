@@ -97,19 +97,19 @@ def _entries(stream: Stream, start: StreamID, reverse: bool) -> Iterator[Entry]:
             yield entry
     except CorruptionError:
         while True:
-            one = next(some(start if last is None else last.prev() if reverse else last.next(), 1), None)
-            if one is None:
+            found = next(some(start if last is None else last.prev() if reverse else last.next(), 1), None)
+            if found is None:
                 return
-            last = one.id
-            yield one
+            last = found.id
+            yield found
 
 
 def fields(entry: Entry) -> list[tuple[str, str]]:
     """Names and values as text on one line each, decoded where the entry has a codec."""
     value = output.entry_json(entry, raw=False).get("value")
     pairs = value.items() if isinstance(value, dict) else entry.pairs if value is None else [("value", value)]
-    return [(output.text(name), output.text(one) if isinstance(one, bytes | str) else output.json_text(one))
-            for name, one in pairs]
+    return [(output.text(name), output.text(content) if isinstance(content, bytes | str) else output.json_text(content))
+            for name, content in pairs]
 
 
 def hex_lines(entry: Entry, limit: int) -> list[str]:

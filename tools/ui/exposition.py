@@ -80,14 +80,14 @@ def _families(status: Status, consumers: bool) -> Iterator[GaugeMetricFamily]:
         status.commit, status.last_commit.timestamp(), status.subscriptions, len(status.readers), status.file_bytes,
         status.free_bytes, len(status.damaged)))])
     yield from families("stream", _STREAM, ["stream"], [
-        ([output.text(one.name)], (one.length, one.added, one.deferred)) for one in status.streams])
-    groups = [([output.text(stream.name), output.text(one.name)], one)
-              for stream in status.streams for one in stream.groups]
+        ([output.text(stream.name)], (stream.length, stream.added, stream.deferred)) for stream in status.streams])
+    groups = [([output.text(stream.name), output.text(group.name)], group)
+              for stream in status.streams for group in stream.groups]
     yield from families("group", _GROUP, ["stream", "group"], [
-        (labels, (one.lag, one.pending, one.waiting, one.oldest_pending, one.dead_letters,
-                  one.paused_until is not None, one.gone))
-        for labels, one in groups])
+        (labels, (group.lag, group.pending, group.waiting, group.oldest_pending, group.dead_letters,
+                  group.paused_until is not None, group.gone))
+        for labels, group in groups])
     if consumers:
         yield from families("consumer", _CONSUMER, ["stream", "group", "consumer"], [
             ([*labels, output.text(member.name)], (member.pending, member.oldest_pending, member.seen.timestamp()))
-            for labels, one in groups for member in one.consumers])
+            for labels, group in groups for member in group.consumers])

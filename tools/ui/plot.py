@@ -50,12 +50,12 @@ def draw(found: list[tuple[str, list[Sample]]], file: str) -> None:
 
     figure = Figure(figsize=(9, 7), layout="constrained")
     figure.suptitle(_literal(found[0][0]))
-    start = min((one.time for _, samples in found for one in samples[:1]), default=0.0)
+    start = min((sample.time for _, samples in found for sample in samples[:1]), default=0.0)
     panels = figure.subplots(len(PANELS), 1, sharex=True)
     for at, (panel, (title, what)) in enumerate(zip(panels, PANELS, strict=True)):
         shown = found[:1] if at == 0 else found[1:_MOST + 1]
         for name, samples in shown:
-            panel.plot([one.time - start for one in samples], [getattr(one, what) for one in samples],
+            panel.plot([sample.time - start for sample in samples], [getattr(sample, what) for sample in samples],
                        label=_literal(name), linewidth=1.5)
         panel.set_ylim(bottom=0)
         panel.grid(alpha=0.3)

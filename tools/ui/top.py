@@ -175,7 +175,8 @@ class Overview(Page):
         self._view = found = view.view(self.top.over, picture, self._order, self._filter, shown)
         about = [f"by {self._order}"] + [f"with {output.one_line(self._filter)!r}"] * bool(self._filter)
         self.say(f"{found.head} · {', '.join(about)}")
-        lines = [(one.level, (one.where, one.what)) for one in found.wrong] or [(0, ("nothing is wrong", ""))]
+        lines = ([(trouble.level, (trouble.where, trouble.what)) for trouble in found.wrong]
+                 or [(0, ("nothing is wrong", ""))])
         wrong.styles.height = len(lines) + 1
         wrong.show(len(lines), lines.__getitem__)
         status, place = picture.status, None
@@ -233,7 +234,8 @@ class GroupPage(Page):
         else:
             self._draw(stream, group)
             lines = view.consumers(group, picture.status.time)
-            self._consumers = [one.name for one in sorted(group.consumers, key=lambda one: -one.oldest_pending)]
+            by_age = sorted(group.consumers, key=lambda consumer: -consumer.oldest_pending)
+            self._consumers = [consumer.name for consumer in by_age]
         self.table.show(len(lines), lines.__getitem__)
 
     def _draw(self, stream: StreamStatus, group: GroupStatus) -> None:
@@ -271,8 +273,9 @@ class PendingPage(Page):
         if found is not None:
             self._pending = found
             self.about(f"{output.many(len(found), 'pending entry')}, first by ID")
-        lines = [(2 if (one.idle or 0) > view.IDLE else 0, (
-            str(one.id), output.time_of(one.id), age(one.idle or 0), str(one.deliveries))) for one in self._pending]
+        lines = [(2 if (entry.idle or 0) > view.IDLE else 0, (
+            str(entry.id), output.time_of(entry.id), age(entry.idle or 0), str(entry.deliveries)))
+            for entry in self._pending]
         self.table.show(len(lines), lines.__getitem__)
         self.table.focus()
 
@@ -316,8 +319,8 @@ class EntriesPage(Page):
         if page is not None:
             more = "" if page.next is None else ", n goes on"
             self.about(page.damaged or f"{len(page.entries)} of {output.many(page.looked_at, 'entry')} looked at{more}")
-        lines = [(0, (str(one.id), output.time_of(one.id), "  ".join(
-            f"{name}={value[:_HEX]}" for name, value in browser.fields(one)))) for one in self._page.entries]
+        lines = [(0, (str(entry.id), output.time_of(entry.id), "  ".join(
+            f"{name}={value[:_HEX]}" for name, value in browser.fields(entry)))) for entry in self._page.entries]
         self.table.show(len(lines), lines.__getitem__, 0)
 
     def _look(self, store: Store) -> browser.Page:

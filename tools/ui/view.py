@@ -73,10 +73,10 @@ def view(watch: Watch, picture: Picture, order: str = "trouble", wanted: str = "
         return Overview(output.text(watch.path), [trouble], [], {}, ())
     wrong = troubles(watch, status)
     levels: dict[Key, int] = {}
-    for one in wrong:
-        if one.key is not None:
-            levels[one.key] = max(one.level, levels.get(one.key, 0))
-            levels[one.key[0], None] = max(one.level, levels.get((one.key[0], None), 0))
+    for trouble in wrong:
+        if trouble.key is not None:
+            levels[trouble.key] = max(trouble.level, levels.get(trouble.key, 0))
+            levels[trouble.key[0], None] = max(trouble.level, levels.get((trouble.key[0], None), 0))
     basis = (status.commit, status.last_commit, order, wanted, levels, any(picture.rates.values()))
     rows = before.rows if basis == before.basis else list(_rows(picture.rates, status, levels, order, wanted))
     return Overview(head(status, sum(picture.rates.values())), wrong, rows, levels, basis)
@@ -95,12 +95,12 @@ def head(status: Status, rate: float) -> str:
 
 def troubles(watch: Watch, status: Status) -> list[Trouble]:
     """What is wrong, the worst first."""
-    found = [Trouble(2, 1e12, None, "damaged", output.one_line(one)) for one in status.damaged]
+    found = [Trouble(2, 1e12, None, "damaged", output.one_line(text)) for text in status.damaged]
     if status.free_bytes < _SCARCE:
         level = 2 if status.free_bytes < _GONE else 1
         found.append(Trouble(level, 1e11, None, "disk", f"{size(status.free_bytes)} free"))
-    found += [Trouble(1, one.lag, None, "reader", f"process {one.pid} reads what was there {one.lag:,} commits ago: "
-                      "the file grows until then") for one in status.readers if one.lag > _BEHIND]
+    found += [Trouble(1, reader.lag, None, "reader", f"process {reader.pid} reads what was there {reader.lag:,} "
+                      "commits ago: the file grows until then") for reader in status.readers if reader.lag > _BEHIND]
     for stream in status.streams:
         late = 0.0 if stream.next_due is None else (status.time - stream.next_due).total_seconds()
         if late > _OVERDUE:
@@ -112,7 +112,7 @@ def troubles(watch: Watch, status: Status) -> list[Trouble]:
                 where = f"{output.text(stream.name)} / {output.text(group.name)}"
                 found.append(Trouble(max(level for level, _ in what), max(group.oldest_pending, group.waiting),
                                      (stream.name, group.name), where, "; ".join(words for _, words in what)))
-    return sorted(found, key=lambda one: (-one.level, -one.weight))
+    return sorted(found, key=lambda trouble: (-trouble.level, -trouble.weight))
 
 
 def _of_group(samples: list[Sample], now: datetime, group: GroupStatus) -> Iterator[tuple[int, str]]:
@@ -123,7 +123,7 @@ def _of_group(samples: list[Sample], now: datetime, group: GroupStatus) -> Itera
         if grows(samples):
             yield 1, f"lag {group.lag:,} and growing"
         elif group.waiting > IDLE and group.paused_until is None:
-            unseen = min(((now - one.seen).total_seconds() for one in group.consumers), default=math.inf)
+            unseen = min(((now - consumer.seen).total_seconds() for consumer in group.consumers), default=math.inf)
             unread = "" if group.consumers else ", and no consumer has ever read"
             yield 2 if unseen > IDLE else 1, f"lag {group.lag:,}, the first waits for {age(group.waiting)}{unread}"
     if group.dead_letters:
@@ -132,9 +132,9 @@ def _of_group(samples: list[Sample], now: datetime, group: GroupStatus) -> Itera
 
 def grows(samples: list[Sample]) -> bool:
     """Whether a lag has grown within the last minute: its later values are all above its earlier ones."""
-    recent = [one for one in samples if samples[-1].time - one.time <= _TREND]
-    half = len(recent) // 2
-    return len(recent) >= _LEAST and min(one.value for one in recent[half:]) > max(one.value for one in recent[:half])
+    recent = [sample for sample in samples if samples[-1].time - sample.time <= _TREND]
+    values, half = [sample.value for sample in recent], len(recent) // 2
+    return len(recent) >= _LEAST and min(values[half:]) > max(values[:half])
 
 
 # -- the table ----------------------------------------------------------------------------
@@ -168,9 +168,9 @@ def key_of(status: Status, row: tuple[int, int]) -> Key:
 
 def named(status: Status | None, stream: str, group: str = "") -> Key | None:
     """The key of a stream, and of its group, by the text of their names."""
-    for one in status.streams if status else ():
-        if output.text(one.name) == stream:
-            return one.name, next((each.name for each in one.groups if output.text(each.name) == group), None)
+    for found in status.streams if status else ():
+        if output.text(found.name) == stream:
+            return found.name, next((each.name for each in found.groups if output.text(each.name) == group), None)
     return None
 
 
@@ -193,10 +193,10 @@ def cells(watch: Watch, picture: Picture, row: tuple[int, int]) -> tuple[str, ..
 
 def consumers(group: GroupStatus, now: datetime) -> list[tuple[int, tuple[str, ...]]]:
     """The group's consumers, the oldest lease first: what is wrong with each, and its cells, by CONSUMERS."""
-    return [(2 if one.oldest_pending > IDLE else 0, (
-        output.text(one.name), f"{one.pending:,}", age(one.oldest_pending) if one.pending else "-",
-        *("-" if at is None else age((now - at).total_seconds()) for at in (one.seen, one.active))))
-        for one in sorted(group.consumers, key=lambda one: -one.oldest_pending)]
+    return [(2 if consumer.oldest_pending > IDLE else 0, (
+        output.text(consumer.name), f"{consumer.pending:,}", age(consumer.oldest_pending) if consumer.pending else "-",
+        *("-" if at is None else age((now - at).total_seconds()) for at in (consumer.seen, consumer.active))))
+        for consumer in sorted(group.consumers, key=lambda consumer: -consumer.oldest_pending)]
 
 
 # -- figures ------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def bars(samples: list[Sample], width: int = _COURSE) -> str:
 def resampled(samples: list[Sample], count: int, what: str = "value") -> list[float]:
     """Values at ``count`` moments of equal distance, each that of the last sample before; fewer samples give fewer."""
     if len(samples) < 2:
-        return [float(getattr(one, what)) for one in samples]
+        return [float(getattr(sample, what)) for sample in samples]
     start, span = samples[0].time, samples[-1].time - samples[0].time
     values, at = [], 0
     for place in range(count):

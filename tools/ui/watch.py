@@ -50,8 +50,8 @@ class Picture(NamedTuple):
     def find(self, key: Key) -> tuple[StreamStatus | None, GroupStatus | None]:
         """The stream of a key, and its group, as far as they are there."""
         streams = self.status.streams if self.status else ()
-        stream = next((one for one in streams if one.name == key[0]), None)
-        return stream, next((one for one in (stream.groups if stream else ()) if one.name == key[1]), None)
+        stream = next((row for row in streams if row.name == key[0]), None)
+        return stream, next((group for group in (stream.groups if stream else ()) if group.name == key[1]), None)
 
 
 class Watch:
@@ -131,8 +131,8 @@ class Watch:
             for name, rate in self._rates.items():
                 self._add((name, None), Sample(at, rate))
             self._add(NO_KEY, Sample(at, sum(self._rates.values())))
-        groups = {} if before is None else {(stream.name, one.name): one for stream in before.streams
-                                            for one in stream.groups}
+        groups = {} if before is None else {(stream.name, group.name): group for stream in before.streams
+                                            for group in stream.groups}
         for stream in status.streams:
             for group in stream.groups:
                 key = stream.name, group.name
@@ -158,7 +158,8 @@ def _latency(group: GroupStatus, before: GroupStatus | None) -> float:
     """How long entries of a group wait for their delivery now: the first that still does, or the last that did."""
     late = group.waiting if group.waiting < _PLAUSIBLE else 0.0
     if before is not None and before.last_delivered_id != group.last_delivered_id:
-        when = max((one.active.timestamp() for one in group.consumers if one.active is not None), default=0.0)
+        reads = (consumer.active for consumer in group.consumers)
+        when = max((at.timestamp() for at in reads if at is not None), default=0.0)
         waited = when - group.last_delivered_id.ms / 1000
         if waited < _PLAUSIBLE:
             late = max(late, waited)

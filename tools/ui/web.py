@@ -163,7 +163,7 @@ class Site:
             if picture is not seen:
                 seen = picture
                 shown = view.view(self._watch, picture, asked.get("order", ""), asked.get("filter", ""), shown)
-                before, moved = moved, (shown.basis, [one.where for one in shown.wrong])
+                before, moved = moved, (shown.basis, [trouble.where for trouble in shown.wrong])
                 if moved != before or now - sent >= _AT_REST:
                     sent = now
                     document = self._document(picture, shown, asked.get("stream", ""), asked.get("group", ""))
@@ -176,7 +176,7 @@ class Site:
         for row in shown.rows[:_ROWS] if status else ():
             key = view.key_of(status, row) if status else NO_KEY
             rows.append((shown.levels.get(key, 0), _named(key), view.cells(self._watch, picture, row)))
-        wrong = [(one.level, _named(one.key), one.where, one.what) for one in shown.wrong[:_WRONG]]
+        wrong = [(trouble.level, _named(trouble.key), trouble.where, trouble.what) for trouble in shown.wrong[:_WRONG]]
         return {"head": shown.head, "columns": view.COLUMNS, "wrong": wrong, "rows": rows,
                 "more": max(0, len(shown.rows) - _ROWS), "chosen": self._chosen(picture, stream, group)}
 
@@ -203,8 +203,9 @@ class Site:
                                            wanted=wanted)
         except RaxlogError as error:
             return PlainTextResponse(output.one_line(str(error)), 400)
-        entries = [(str(one.id), output.time_of(one.id), [(name, value[:_MOST]) for name, value in browser.fields(one)],
-                    browser.hex_lines(one, 512)) for one in page.entries]
+        entries = [(str(entry.id), output.time_of(entry.id),
+                    [(name, value[:_MOST]) for name, value in browser.fields(entry)],
+                    browser.hex_lines(entry, 512)) for entry in page.entries]
         document = {"entries": entries, "next": page.next and str(page.next), "looked_at": page.looked_at,
                     "damaged": page.damaged}
         return Response(json.dumps(document), media_type="application/json", headers=_SAFE)

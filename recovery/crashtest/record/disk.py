@@ -221,7 +221,7 @@ class DiskModel:
 
     def _write_through(self, sequence: int) -> bool:
         """Put a write through to the disk; older pending ones cannot undo it."""
-        change = next((one for one in self.changes if one.sequence == sequence), None)
+        change = next((each for each in self.changes if each.sequence == sequence), None)
         if change is None:
             return False
         self.changes.remove(change)
@@ -255,7 +255,7 @@ class DiskModel:
     def _flush(self, begun: int, of: File | Folder | None = None) -> None:
         """Flush the changes before ``begun``: of one file or folder, or of all."""
         self._fold(lambda change: change.sequence < begun and of in (None, change.file))
-        for naming in [one for one in self.namings if one.sequence < begun and of in (None, one.home())]:
+        for naming in [each for each in self.namings if each.sequence < begun and of in (None, each.home())]:
             self._settle(naming)
 
     def _fold(self, chosen: Callable[[Change], bool]) -> None:
@@ -268,16 +268,16 @@ class DiskModel:
         naming.apply(lambda folder: folder.on_disk)
         touched = [place for place in (naming.take, naming.give and naming.give[:2]) if place]
         remaining = []
-        for one in self.namings:
-            if one is naming:
+        for older in self.namings:
+            if older is naming:
                 continue
-            if one.sequence < naming.sequence:
-                if one.take in touched:
-                    one.take = None
-                if one.give and one.give[:2] in touched:
-                    one.give = None
-            if one.take or one.give:
-                remaining.append(one)
+            if older.sequence < naming.sequence:
+                if older.take in touched:
+                    older.take = None
+                if older.give and older.give[:2] in touched:
+                    older.give = None
+            if older.take or older.give:
+                remaining.append(older)
         self.namings = remaining
 
     def _name(self, event: Event) -> None:

@@ -145,7 +145,7 @@ def _drawn(disk: DiskModel, rng: random.Random, everything: tuple[tuple[int, Par
     came = _some_names(disk, rng, names)
     kind = rng.choice(_KINDS) if changes else "prefix"
     if kind == "prefix":
-        ends = sorted({one.sequence for one in changes} | {one.sequence for one in disk.namings})
+        ends = sorted({change.sequence for change in changes} | {change.sequence for change in disk.namings})
         end = rng.choice(ends)
         return Choice(
             "prefix", tuple(one for one in everything if changes[one[0]].sequence <= end),

@@ -95,5 +95,5 @@ class Errors:
         return not is_short
 
     def _may_raise(self, types: tuple[str, ...]) -> bool:
-        names = {f"{one.__module__}.{one.__qualname__}" for one in self.allowed}
+        names = {f"{error.__module__}.{error.__qualname__}" for error in self.allowed}
         return not names or bool(names & set(types))

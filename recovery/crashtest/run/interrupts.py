@@ -143,7 +143,7 @@ class _Striker:
     """Raises at each moment of one run."""
 
     def __init__(self, mode: Interrupts, moments: tuple[int, ...], log: int, ack: Ack) -> None:
-        self._signals, self._inside = mode.how == "signals", tuple(f"{one}." for one in mode.inside)
+        self._signals, self._inside = mode.how == "signals", tuple(f"{name}." for name in mode.inside)
         self._kinds = [type(kind.__name__, (kind, Interrupted), {}) for kind in mode.raises]
         self._log, self._ack, self._left = log, ack, list(reversed(moments))
         self._began, self._passed = 0.0, 0  # the time; bytecodes since
@@ -237,8 +237,8 @@ def _leaving(code: CodeType) -> frozenset[int]:
             found.add(step.offset)
         if step.opname == "CALL" and step.arg == 2:
             nones = n - 3 - (steps[n - 1].opname == "PRECALL")
-            if all(one.opname == "LOAD_CONST" and one.argval is None for one in steps[nones : nones + 3]):
+            if all(step.opname == "LOAD_CONST" and step.argval is None for step in steps[nones : nones + 3]):
                 first = nones - (steps[nones - 1].opname == "SWAP")
         if first < n:
-            found.update(one.offset for one in steps[first : n + 1])
+            found.update(step.offset for step in steps[first : n + 1])
     return frozenset(found)

@@ -39,7 +39,7 @@ class Points:
     needs_recorder = False  # the points are in the code itself
 
     def __init__(self, *patterns: str, most_hits: int | None = None) -> None:
-        if not patterns or not all(isinstance(one, str) and one for one in patterns):
+        if not patterns or not all(isinstance(pattern, str) and pattern for pattern in patterns):
             raise InvalidArgument("KillAt.points() needs the names of points, or patterns like 'app.*'")
         self.patterns: tuple[str, ...] = patterns
         self.most_hits: int | None = most_hits
@@ -115,7 +115,7 @@ class SystemCalls:
     def __init__(self, which: str | Iterable[int] = "all", *, calls: tuple[str, ...] = (), halves: bool = True) -> None:
         self.which: str | tuple[int, ...] = which if isinstance(which, str) else tuple(which)
         if not (self.which == "all" if isinstance(self.which, str)
-                else all(isinstance(one, int) and one > 0 for one in self.which)):
+                else all(isinstance(number, int) and number > 0 for number in self.which)):
             raise InvalidArgument(f"which system calls: 'all', or their numbers, from 1; not {self.which!r}")
         self.classes: int = recorder.classes_of(tuple(calls))
         self.halves: bool = halves

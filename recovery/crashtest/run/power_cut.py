@@ -112,7 +112,7 @@ class PowerCut:
 
     def _keep_failures(self, stage: Stage, result: ModeResult, run: RunResult, acks: list[Any], found: _Cuts) -> None:
         """Keep the first failing images, the very first shrunk."""
-        failures = sorted(found.failures, key=lambda one: (one[0], len(one[1].changes)))[:MOST_KEPT]
+        failures = sorted(found.failures, key=lambda failure: (failure[0], len(failure[1].changes)))[:MOST_KEPT]
         worker = _Worker(self, stage, run, acks, stage.scratch / "image-kept")
         result.failed = 0
         for index, (event, choice, acked, message) in enumerate(failures):

@@ -218,7 +218,7 @@ def _picture(timeline: list[Moment]) -> list[str]:
     rows: list[tuple[str, list[str]]] = []
     for track in _tracks(timeline):
         seen = [{row.what for row in column if row.file == track} for column in columns]
-        rows.append((_short(track), [next((_SIGNS[one] for one in _SIGNS if one in kinds), "·") for kinds in seen]))
+        rows.append((_short(track), [next((_SIGNS[kind] for kind in _SIGNS if kind in kinds), "·") for kinds in seen]))
     drawn, failed = ([sum(getattr(row, what) for row in column) for column in columns] for what in ("images", "failed"))
     top = max(drawn) or 1
     rows.append(("images", [_BARS[-(-count * 8 // top)] for count in drawn]))
@@ -282,25 +282,25 @@ def _svg(timeline: list[Moment]) -> str:
     left, width, row = 190, 1000, 18
     step = (width - left) / len(timeline)
     base = row * len(tracks)
-    top = max((one.images for one in timeline), default=0) or 1
+    top = max((moment.images for moment in timeline), default=0) or 1
     parts = [f'<svg viewBox="0 0 {width} {base + 90}" role="img" aria-label="where the crashes fell">']
     for number, name in enumerate(tracks):
         y = row * number + 12
         parts.append(f'<text x="0" y="{y}">{html.escape(_short(name))}</text>'
                      f'<line x1="{left}" x2="{width}" y1="{y - 4}" y2="{y - 4}" stroke="#eee"/>')
-    for index, one in enumerate(timeline):
+    for index, moment in enumerate(timeline):
         x = left + index * step
-        track = tracks.index(one.file) if one.file in tracks else -1
+        track = tracks.index(moment.file) if moment.file in tracks else -1
         thick = max(step * 0.8, 0.7)
         if track >= 0:
-            title = f"event {one.event}: {one.what} {one.file} {one.bytes or ''}"
+            title = f"event {moment.event}: {moment.what} {moment.file} {moment.bytes or ''}"
             parts.append(f'<rect x="{x:.2f}" y="{row * track + 2}" width="{thick:.2f}" height="12" '
-                         f'fill="{_COLOURS[one.what]}"><title>{html.escape(title)}</title></rect>')
-        high = 60 * one.images / top
-        colour = "#b3261e" if one.failed else "#bcc4ce"
+                         f'fill="{_COLOURS[moment.what]}"><title>{html.escape(title)}</title></rect>')
+        high = 60 * moment.images / top
+        colour = "#b3261e" if moment.failed else "#bcc4ce"
         parts.append(f'<rect x="{x:.2f}" y="{base + 70 - high:.1f}" width="{thick:.2f}" height="{high:.1f}" '
-                     f'fill="{colour}"><title>after event {one.event}: {one.images} images, '
-                     f'{one.failed} failed</title></rect>')
+                     f'fill="{colour}"><title>after event {moment.event}: {moment.images} images, '
+                     f'{moment.failed} failed</title></rect>')
     legend = "  ".join(f'<tspan fill="{colour}">■ {name}</tspan>' for name, colour in _COLOURS.items())
     parts.append(f'<text x="0" y="{base + 66}">images (red: some failed)</text>'
                  f'<text x="{left}" y="{base + 86}">{legend}</text></svg>')

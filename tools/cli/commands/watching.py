@@ -73,7 +73,8 @@ def _plot(args: argparse.Namespace) -> None:
     if args.out is not None:
         plot.draw(found, args.out)
     if args.json:
-        output.print_json([{"name": name, "samples": [one._asdict() for one in samples]} for name, samples in found])
+        output.print_json([{"name": name, "samples": [sample._asdict() for sample in samples]}
+                           for name, samples in found])
     elif args.out is None:
         columns, lines = shutil.get_terminal_size()
         output.print_text(*plot.charts(found, min(columns, 120), max(3, min(10, (lines - 6) // 3))))
@@ -98,7 +99,7 @@ def _top(args: argparse.Namespace) -> int:
             if picture.status is None:
                 raise CommandError(picture.error, STORE)
             wrong = view.view(watch, picture).wrong
-            output.print_json([one._asdict() for one in wrong])
+            output.print_json([trouble._asdict() for trouble in wrong])
             return NO if wrong else DONE
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise CommandError("top needs a terminal; 'raxlog metrics' prints figures", USAGE)

@@ -157,7 +157,7 @@ def _line(session: Session) -> bytes:
 @command("command", -1, SESSION)
 def command_(run: Run, words: list[bytes]) -> object:
     """COMMAND, COUNT, INFO. Not DOCS: where that is refused redis-cli shows its own."""
-    tops = {name.partition(b"|")[0]: one for name, one in COMMANDS.items()}
+    tops = {name.partition(b"|")[0]: command for name, command in COMMANDS.items()}
     option = words[1].lower() if len(words) > 1 else b""
     if option == b"count":
         return len(tops)
@@ -199,7 +199,7 @@ def info(run: Run, words: list[bytes]) -> object:
         "Server": {"redis_version": server.version, "redis_mode": "standalone", "os": platform.system(),
                    "process_id": os.getpid(), "uptime_in_seconds": int(clocks.wall_ns() / 1e9 - server.began)},
         "Clients": {"connected_clients": len(sessions), "maxclients": server.options.clients,
-                    "blocked_clients": sum(one.is_blocked for one in sessions)},
+                    "blocked_clients": sum(session.is_blocked for session in sessions)},
         "Memory": {"used_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10},
         "Persistence": {"loading": 0, "aof_enabled": 1},
         "Stats": {"total_connections_received": server.received, "total_commands_processed": server.answered},

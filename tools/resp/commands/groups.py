@@ -97,7 +97,7 @@ def _xgroup_createconsumer(run: Run, words: list[bytes]) -> object:
 @command("xgroup|delconsumer", 5, WRITES)
 def _xgroup_delconsumer(run: Run, words: list[bytes]) -> object:
     group = _located(run, words)
-    if run.session.server.engine.events.has("t") and any(one.name == words[4] for one in group.consumers()):
+    if run.session.server.engine.events.has("t") and any(row.name == words[4] for row in group.consumers()):
         run.note("t", "xgroup-delconsumer", words[2])
     return group.delete_consumer(words[4], pending="drop")
 
@@ -125,7 +125,7 @@ def _xackdel(run: Run, words: list[bytes]) -> object:
         return [-1] * len(ids)
     stream = stream_of(run, words[1])
     before = len(stream)
-    results = [int(one) for one in group_of(run, words[1], words[2]).ack_delete(*map(stream_id, ids), refs=refs)]
+    results = [int(result) for result in group_of(run, words[1], words[2]).ack_delete(*map(stream_id, ids), refs=refs)]
     if len(stream) < before:
         run.note("t", "xdel", words[1])
     return results
@@ -212,7 +212,7 @@ def _xclaim(run: Run, words: list[bytes]) -> object:
                     lastid=last)
     if claimed.consumer_created:
         run.note("t", "xgroup-createconsumer", words[1])
-    return [id_reply(one) if isinstance(one, StreamID) else entries_reply([one])[0] for one in claimed]
+    return [id_reply(entry) if isinstance(entry, StreamID) else entries_reply([entry])[0] for entry in claimed]
 
 
 def _claimed(word: bytes) -> int:
@@ -234,7 +234,7 @@ def _xautoclaim(run: Run, words: list[bytes]) -> object:
     done = claim(words[3], min_idle / 1000, start, asked.get(b"count", 100))
     if done.entries.consumer_created:
         run.note("t", "xgroup-createconsumer", words[1])
-    rows = [id_reply(one) if isinstance(one, StreamID) else entries_reply([one])[0] for one in done.entries]
+    rows = [id_reply(entry) if isinstance(entry, StreamID) else entries_reply([entry])[0] for entry in done.entries]
     return [id_reply(done.cursor), rows, [id_reply(sid) for sid in done.deleted]]
 
 

@@ -361,22 +361,23 @@ def _group_reply(group: GroupDetail) -> dict[bytes, object]:
         b"entries-read": group.entries_read,
         b"lag": group.redis_lag,
         b"pel-count": group.pending,
-        b"pending": [[id_reply(one.id), one.consumer or b"", ms_of(one.delivered or 0.0), one.deliveries]
-                     for one in group.pending_entries],
+        b"pending": [[id_reply(entry.id), entry.consumer or b"", ms_of(entry.delivered or 0.0), entry.deliveries]
+                     for entry in group.pending_entries],
         b"consumers": [{
-            b"name": one.name, b"seen-time": ms_of(one.seen), b"active-time": ms_of(one.active),
-            b"pel-count": one.pending,
-            b"pending": [[id_reply(row.id), ms_of(row.delivered), row.deliveries] for row in one.pending_entries],
-        } for one in group.consumers],
+            b"name": consumer.name, b"seen-time": ms_of(consumer.seen), b"active-time": ms_of(consumer.active),
+            b"pel-count": consumer.pending,
+            b"pending": [[id_reply(row.id), ms_of(row.delivered), row.deliveries] for row in consumer.pending_entries],
+        } for consumer in group.consumers],
     }
 
 
 @command("xinfo|groups", 3, READS)
 def _xinfo_groups(run: Run, words: list[bytes]) -> object:
     return [{
-        b"name": one.name, b"consumers": one.consumers, b"pending": one.pending,
-        b"last-delivered-id": id_reply(one.last_delivered_id), b"entries-read": one.entries_read, b"lag": one.redis_lag,
-    } for one in stream_of(run, words[2]).groups()]
+        b"name": group.name, b"consumers": group.consumers, b"pending": group.pending,
+        b"last-delivered-id": id_reply(group.last_delivered_id), b"entries-read": group.entries_read,
+        b"lag": group.redis_lag,
+    } for group in stream_of(run, words[2]).groups()]
 
 
 @command("xinfo|consumers", 4, READS)
@@ -389,5 +390,6 @@ def _xinfo_consumers(run: Run, words: list[bytes]) -> object:
         raise CommandError(
             f"NOGROUP No such consumer group '{text_of(words[3])}' for key name '{text_of(words[2])}'") from None
     now = now_ms()
-    return [{b"name": one.name, b"pending": one.pending, b"idle": max(0, now - ms_of(one.seen)),
-             b"inactive": -1 if one.active is None else max(0, now - ms_of(one.active))} for one in consumers]
+    return [{b"name": consumer.name, b"pending": consumer.pending, b"idle": max(0, now - ms_of(consumer.seen)),
+             b"inactive": -1 if consumer.active is None else max(0, now - ms_of(consumer.active))}
+            for consumer in consumers]

@@ -61,7 +61,7 @@ def crash_explorer(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[.
     wanted = dict(marker.kwargs) if marker is not None else {}
     drawn = random.SystemRandom().randrange(1 << 32)
     chosen = request.config.getoption("--crash-seed")
-    seed = next(one for one in (chosen, wanted.get("seed"), drawn) if one is not None)
+    seed = next(each for each in (chosen, wanted.get("seed"), drawn) if each is not None)
     budget = seconds_of(request.config.getoption("--crash-budget") or wanted.get("budget"))
     usual = [
         PowerCut(wanted.get("images", 2000), tuple(wanted.get("ignore", ()))),

@@ -61,14 +61,14 @@ def _doctor(args: argparse.Namespace) -> int:
             found.append(_finding(look.__name__[1:], messages.in_options(str(error)), wrong=advice))
         except OSError as error:
             found.append(_finding(look.__name__[1:], str(error), wrong="see to the permissions and the room"))
-    lines = output.table([(one["state"], one["what"], output.one_line(one["value"])) for one in found])
-    marked = [line.replace(one["state"], output.styled(one["state"], _STYLES[one["state"]]), 1)
-              for one, line in zip(found, lines, strict=True)]
+    lines = output.table([(finding["state"], finding["what"], output.one_line(finding["value"])) for finding in found])
+    marked = [line.replace(finding["state"], output.styled(finding["state"], _STYLES[finding["state"]]), 1)
+              for finding, line in zip(found, lines, strict=True)]
     advised: dict[str, list[str]] = {}
-    for one in found:
-        advised.setdefault(one["advice"], []).append(one["what"])
+    for finding in found:
+        advised.setdefault(finding["advice"], []).append(finding["what"])
     below = [f"\n{', '.join(whats)}: {output.one_line(advice)}" for advice, whats in advised.items() if advice]
-    ok = not any(one["state"] == "wrong" for one in found)
+    ok = not any(finding["state"] == "wrong" for finding in found)
     output.answer(args.json, {"path": os.fsencode(path.absolute()), "ok": ok, "findings": found}, *marked,
                   *below or ["\nnothing is wrong: a store can be used here"])
     return DONE if ok else NO

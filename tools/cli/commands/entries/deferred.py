@@ -15,9 +15,9 @@ from ...stores import stream_of, writing
 from .add import fields_for, pair, refuse_field_as_stream
 
 
-def _show(args: argparse.Namespace, one: Deferred) -> None:
-    document = {"token": one.token, "due": one.due.isoformat(), "fields": fields_form(one.pairs)}
-    output.answer(args.json, document, "\t".join([one.token, one.due.isoformat(), *output.pairs_text(one.pairs)]))
+def _show(args: argparse.Namespace, entry: Deferred) -> None:
+    document = {"token": entry.token, "due": entry.due.isoformat(), "fields": fields_form(entry.pairs)}
+    output.answer(args.json, document, "\t".join([entry.token, entry.due.isoformat(), *output.pairs_text(entry.pairs)]))
 
 
 @command(
@@ -49,8 +49,8 @@ already been appended or cancelled.""",
 def _deferred(args: argparse.Namespace) -> int:
     if args.cancel is None:
         with stream_of(args) as stream:
-            for one in stream.deferred():
-                _show(args, one)
+            for entry in stream.deferred():
+                _show(args, entry)
         return DONE
     with stream_of(args, writing) as stream:
         count = sum(stream.cancel_deferred(token) for token in args.cancel)

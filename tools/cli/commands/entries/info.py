@@ -180,13 +180,13 @@ def _full(stream: Stream, count: int, as_json: bool) -> None:
         released = f"; {group.released:,} of them released" if group.released else ""
         output.print_text(f"  pending: {_of(len(group.pending_entries), group.pending)}{released}")
         _print_pending(group.pending_entries)
-        for one in group.consumers:
-            active = "never active" if one.active is None else f"active {output.moment(one.active)}"
+        for consumer in group.consumers:
+            active = "never active" if consumer.active is None else f"active {output.moment(consumer.active)}"
             output.print_text(
-                f"  consumer {output.text(one.name)}: seen {output.moment(one.seen)}, {active}, "
-                f"pending: {_of(len(one.pending_entries), one.pending)}"
+                f"  consumer {output.text(consumer.name)}: seen {output.moment(consumer.seen)}, {active}, "
+                f"pending: {_of(len(consumer.pending_entries), consumer.pending)}"
             )
-            _print_pending(one.pending_entries)
+            _print_pending(consumer.pending_entries)
 
 
 def _print_pending(rows: list[PendingDetail]) -> None:

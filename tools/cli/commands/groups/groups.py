@@ -108,7 +108,7 @@ Exit status 1 if the group exists (unless --exist-ok), or the stream does not (u
     "raxlog create-group events.rax orders billing --create-stream --exist-ok",
 )
 def _create_group(args: argparse.Namespace) -> None:
-    subjects = None if args.subject is None else checked_patterns([os.fsencode(one) for one in args.subject])
+    subjects = None if args.subject is None else checked_patterns([os.fsencode(subject) for subject in args.subject])
     with writing(args, create=args.create_stream) as store:
         stream = store.stream(args.stream) if args.create_stream else existing(store, args.stream)
         made = stream.create_group(

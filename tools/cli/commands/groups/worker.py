@@ -130,8 +130,8 @@ def _dlq(args: argparse.Namespace) -> int:
         for letter in shown:
             output.print_json(output.timed(_document(letter), letter.id, args.time))
     elif args.action == "list":
-        rows = [(str(one.id), *([output.time_of(one.id)] if args.time else []), str(one.origin), str(one.deliveries),
-                 one.reason, output.one_line(one.error)) for one in shown]
+        rows = [(str(letter.id), *([output.time_of(letter.id)] if args.time else []), str(letter.origin),
+                 str(letter.deliveries), letter.reason, output.one_line(letter.error)) for letter in shown]
         output.print_text(*output.table(
             rows, (2 + args.time,), ("id", *["time"] * args.time, "entry", "deliveries", "reason", "error")))
     else:

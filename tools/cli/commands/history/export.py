@@ -154,7 +154,7 @@ def _write(kind: str, part: Path, columns: Projection, batches: Any, compression
 
             names = {column[0]: name for column, name in zip(columns.columns, columns.schema.names, strict=True)}
             wanted = ("id_ms", "id_seq")[: 1 + (end.ms < 1 << 63)] if "id_ms" in names else ("id_time",)  # else null
-            keys = [(names[one], "ascending") for one in wanted if one in names]
+            keys = [(names[name], "ascending") for name in wanted if name in names]
             out = stack.enter_context(parquet.ParquetWriter(
                 part, columns.schema, compression=compression,
                 sorting_columns=parquet.SortingColumn.from_ordering(columns.schema, keys)))
@@ -177,8 +177,8 @@ def _write(kind: str, part: Path, columns: Projection, batches: Any, compression
             about.setdefault("raxlog.first_id", str(StreamID.from_bytes(ids[0].as_py())))
             about["raxlog.last_id"] = str(StreamID.from_bytes(ids[-1].as_py()))
             rows.append(pa.RecordBatch.from_arrays([
-                one.view(field.type) if pa.types.is_binary(one.type) else one
-                for one, field in zip(arrays, schema, strict=True)], schema=schema))
+                array.view(field.type) if pa.types.is_binary(array.type) else array
+                for array, field in zip(arrays, schema, strict=True)], schema=schema))
             if sum(map(len, rows)) >= _ROW_GROUP:
                 write(pa.Table.from_batches(rows))
                 rows = []

@@ -48,14 +48,14 @@ def _subjects(args: argparse.Namespace) -> int:
     with reading(args) as store:
         found = store.subjects.patterns(args.within)
     root = _Token()
-    for one in found:
+    for subject in found:
         branch = root
-        for token in subjects.tokens(one.subject):
+        for token in subjects.tokens(subject.subject):
             branch = branch.below.setdefault(token, _Token())
-        branch.plain, branch.queued = one.plain, one.queued
+        branch.plain, branch.queued = subject.plain, subject.queued
     output.answer(
         args.json,
-        {"subjects": [one.to_dict() for one in found]},
+        {"subjects": [subject.to_dict() for subject in found]},
         *(line for token, branch in sorted(root.below.items()) for line in _drawn(token, branch, "", "")),
     )
     return DONE if found else NO
@@ -92,7 +92,7 @@ def _interested(store: Store, subject: bytes) -> list[dict[str, Any]]:
     rows = []
     owners = store.listeners()
     found = store.subjects.match(subject)
-    numbers = [*found.plain, *(one.id for group in found.queues.values() for one in group)]
+    numbers = [*found.plain, *(member.id for group in found.queues.values() for member in group)]
     for number in sorted(numbers):
         try:
             record: Subscription = store.subjects.get(number)

@@ -210,6 +210,6 @@ def _unbind(args: argparse.Namespace) -> int:
 def _bindings(args: argparse.Namespace) -> None:
     with reading(args) as store:
         found = store.bindings(args.stream)
-    rows = [(one.subject, output.text(one.stream)) for one in found]
-    output.answer(args.json, {"bindings": [one.to_dict() for one in found]},
+    rows = [(binding.subject, output.text(binding.stream)) for binding in found]
+    output.answer(args.json, {"bindings": [binding.to_dict() for binding in found]},
                   *output.table(rows, head=("subject", "stream")))
