@@ -173,7 +173,7 @@ class StoreClosed(StoreError):
 class ReadOnlyStore(StoreError):
     """A write to a store that is open for reading only, or that is on a read-only medium.
 
-    Also a read beside another process, of one that has read permission only.
+    Also raised for a read by a process that has read permission only, while another process has the store open.
     """
 
 

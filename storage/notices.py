@@ -31,7 +31,7 @@ def note(level: str, message: str, *arguments: object) -> None:
 
     A handler may write to the very store whose lock the caller holds: here it waits, and nothing waits for it.
     """
-    with suppress(RuntimeError):  # the interpreter is ending
+    with suppress(RuntimeError):  # no thread can be started while the interpreter ends
         threading.Thread(target=partial(report, "raxlog.store", level), args=(message, *arguments), name=THREAD,
                          daemon=True).start()
 

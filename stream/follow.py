@@ -94,5 +94,5 @@ class Follower(Generic[V]):
 
 
 def waits_for(follower: Follower[Any]) -> tuple[Seen, float | None]:
-    """What a follower has seen last, and when to look again."""
+    """What a follower saw in its last look, and when something it waits for falls due; None for never."""
     return follower._waits_for

@@ -67,7 +67,7 @@ def compact(env: Environment, timeout: float, progress: Progress | None = None) 
     """Rewrite the store's data file. LockTimeout, StoreFull, CorruptionError: nothing changed."""
 
     def reached(step: str, done: int = 0, total: int = 0) -> None:
-        if step != "copying":  # reported as often as time allows, and crash points come in a fixed number
+        if step != "copying":  # it is reported as often as time allows; the number of crash points must not vary
             crash_point(f"compact.{step}")
         if progress is not None:
             progress(step, done, total)
@@ -129,7 +129,7 @@ class _Compacting:
         return work() if self.exclusively is None else self.exclusively(work)
 
     def run(self, timeout: float) -> Compaction:
-        """All steps."""
+        """Run the steps C1 to C6; LockTimeout where another compaction runs for ``timeout`` seconds."""
         env = self.env
         try:
             deadline = clocks.elapsed() + timeout
@@ -168,7 +168,7 @@ class _Compacting:
                 file.close()
 
     def outcome(self, folder: Path, size: int) -> Compaction:
-        """What it did."""
+        """The figures of this compaction; ``folder`` is the generation now in force."""
         from ..figures import Compaction  # noqa: PLC0415 - a store is opened without it
 
         took = clocks.elapsed() - self.began
@@ -226,7 +226,7 @@ class _Compacting:
         directory.sync_folder(place)
 
     def catch_up(self) -> None:
-        """Put in what was committed since, beside writers, until little is left."""
+        """C2: apply what was committed since the copy began, while writers go on, until little remains."""
         time_limit = math.inf
         while self.feed is not None:
             began = clocks.elapsed()

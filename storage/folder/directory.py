@@ -272,7 +272,7 @@ def reserve_lock(generation: Path) -> None:
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Remove what builders (and discard()) that died left in a folder, with no lock held on it."""
+    """Remove unfinished folders whose builder (or discard()) has died: those that no process holds a lock on."""
     with os.scandir(folder) as entries:
         leftovers = [entry.path for entry in entries if _LEFTOVER.search(entry.name)]
     for leftover in leftovers:

@@ -37,7 +37,7 @@ from . import directory
 
 _TICK, _COARSE_TICK = 50_000_000, 3_000_000_000  # ns
 _OFTEN = 200  # looks; a process that writes less does without the kernel's events, of which a user has few
-_BY_NAME = 64  # looks from one at the names to the next, where the kernel has none to tell of
+_BY_NAME = 64  # every 64th check compares the names, even where the kernel reports no event
 
 _Identity = tuple[int, int] | None  # device and inode
 

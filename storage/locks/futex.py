@@ -43,7 +43,10 @@ class TurnWords:
         return self._words[place % _WORDS]
 
     def sleep(self, place: int, word: int, seconds: float) -> bool:
-        """Sleep until the word of that place is another, or so long; whether it is. A signal ends it too."""
+        """Sleep until the word at ``place`` differs from ``word``, or for ``seconds``; True if it differs.
+
+        A signal ends the sleep, too.
+        """
         if _CALL is None:
             end = clocks.elapsed() + seconds
             while self.word(place) == word and clocks.elapsed() < end:

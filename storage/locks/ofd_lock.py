@@ -68,7 +68,7 @@ def take(file: FileIO, start: int, length: int, shared: bool = False, waits: boo
 
 
 def give_back(file: FileIO, start: int, length: int) -> None:
-    """Unlock them."""
+    """Unlock these bytes."""
     fcntl.fcntl(file, SET, question(fcntl.F_UNLCK, start, length))
 
 

@@ -3,10 +3,11 @@
     reader   R1 lock a byte of the data file, shared    R2 is a process inside? is log-state as it was?    read, unlock
     others   W1 enter the log (INSIDE)                  W2 is that byte locked? no checkpoint, until it is not
 
-LMDB knows nothing of such a read, and from its second transaction on it would write over pages that the read sees. For
-locks like these it takes read permission only. R1 comes before R2, and W1 before W2, so one sees the other: a read that
-has begun is waited for, and none begins beside a process that is inside. One that has come and gone between two reads
-has moved the words of log-state; then the reader maps the store anew.
+LMDB does not know of such a read: its second transaction from then on would overwrite pages that the read uses. So both
+sides lock, which the reader can with read permission only. Each locks before it looks (R1 before R2, W1 before W2), so
+at least one of the two sees the other: the process inside makes no checkpoint until the read has ended, or the reader
+gives up. A process that came and went between two reads has changed the words of log-state; then the reader maps the
+store anew.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Rest:
         self._words: bytes | None = None  # of log-state
 
     def read(self) -> FileIO:
-        """Begin a read. It ends as the file is closed that this returns. NotAtRest; about 20 µs."""
+        """Begin a read, which lasts until the returned file is closed. Raises NotAtRest. About 20 µs."""
         try:
             file = ofd_lock.open_file(self._data, os.O_RDONLY)
         except FileNotFoundError:

@@ -4,9 +4,9 @@
                     ─────────────────────────────┴──────────────────────────────┴──────────────────────
     the bound       pages that a checkpoint of the whole overlay takes at most, whatever is free inside the file
 
-A commit whose bound fits into what has been taken from the disk goes through the log. Where more cannot be had, the
-overlay is put into LMDB first (that always fits), and the commit goes to LMDB at once, as without a log, with LMDB's
-own word on whether it fits: StoreFull is the call's.
+A commit goes through the log if its bound fits into the pages that have been taken from the disk. Where no more can be
+taken, a checkpoint first puts the overlay into LMDB, for which there is always room. Then the commit is made in LMDB
+itself, as without a log: if LMDB finds no room for it, that call gets StoreFull.
 """
 
 from __future__ import annotations

@@ -259,7 +259,7 @@ class LogCursor:
         self.close()
 
     def close(self) -> None:
-        """Close LMDB's."""
+        """Close the cursor of LMDB's that lies below."""
         self.cursor.close()
 
     def skip_from(self, key: bytes | None) -> None:
@@ -299,10 +299,11 @@ class LogCursor:
         self.skip_from(self.cursor.key() if found else None)
 
     def skip_overlay(self, index: int, bound: bytes) -> None:
-        """The overlay's candidate: the first key from ``bound`` on; backward, the last before it.
+        """Set the overlay's candidate: the first key >= ``bound``, or going backward the last key < ``bound``.
 
-        ``index`` is the bound's place in the order, unless another thread has written since: keys that this view does
-        not see come and go there. So the two keys on its sides are taken in one step, which no thread can part.
+        ``index`` is where ``bound`` stands, or would stand, in the overlay's order. Another thread that has written
+        since may have shifted it, by keys that this view does not see. So both neighbours are fetched by one slice,
+        which no other thread can interrupt, and compared with the bound.
         """
         order = self.overlay.order
         while True:
@@ -388,7 +389,7 @@ class LogCursor:
         return self.pick()
 
     def next(self) -> bool:
-        """Move on."""
+        """Step to the next key, or from nowhere to the first; whether there is one."""
         here = self.here
         if here is None:
             return self.first()
@@ -413,7 +414,7 @@ class LogCursor:
         return self.pick()
 
     def prev(self) -> bool:
-        """Move back."""
+        """Step to the key before, or from nowhere to the last; whether there is one."""
         here = self.here
         if here is None:
             return self.last()
@@ -439,13 +440,13 @@ class LogCursor:
         return b"" if self.here is None else self.here
 
     def value(self) -> bytes:
-        """Its value."""
+        """The value of the key it stands on; empty where it stands on none."""
         if self.here is None:
             return b""
         return self.cursor.value() if self.on_lmdb else self.version.value  # type: ignore
 
     def item(self) -> tuple[bytes, bytes]:
-        """Both."""
+        """key() and value()."""
         return self.key(), self.value()
 
     def __iter__(self) -> Iterator[Any]:
@@ -529,7 +530,7 @@ class View:
             raw.abort()
 
     def abort(self) -> None:
-        """End it."""
+        """End the read: LMDB's transaction, and what the log keeps for it."""
         raw = self.raw
         self.raw = None
         if self.log is not None:

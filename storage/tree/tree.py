@@ -63,7 +63,7 @@ class TreePages(NamedTuple):
 
     @property
     def occupied(self) -> int:
-        """All pages that hold records, or lead to them."""
+        """Pages of the tree in use: branches, leaves and overflow pages of large values."""
         return self.branches + self.leaves + self.large
 
 

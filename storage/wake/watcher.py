@@ -31,7 +31,7 @@ from .wake_file import WakeFile
 SAFETY_PERIOD = 1.0  # seconds; ten idle processes cost 0.2 % of a core with it, 0.4 % with half of it
 COALESCING = 0.0005
 _FIRST_NAP, _LONGEST_NAP = 0.001, 0.1
-_NAPS_PER_TRY = 64  # after so many looks without an event the kernel is asked for them again
+_NAPS_PER_TRY = 64  # while it polls: looks between two attempts to get events from the kernel
 
 
 class Watcher:

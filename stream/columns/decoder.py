@@ -263,7 +263,7 @@ class Decoder:
         self.full = self.rows >= self.limit or self.weight >= HEAVY
 
     def find(self, walk: Walk, at: int) -> None:
-        """Step over the fields of an entry, checking each, and note where those with columns lie."""
+        """Check all fields of an entry, and note the offset of each one that has a column."""
         p = walk.p
         end = walk.end
         pos = walk.pos

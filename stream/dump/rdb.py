@@ -28,7 +28,7 @@ class RdbReader:
         self.at: int = 0
 
     def take(self, size: int) -> bytes:
-        """So many bytes."""
+        """The next ``size`` bytes. InvalidDump where the payload ends before."""
         if size > self._end - self.at:
             raise InvalidDump(f"the payload ends within {size} bytes that it states, at {self.at}")
         self.at += size
@@ -39,7 +39,7 @@ class RdbReader:
         return self._data[start : self.at]
 
     def number(self) -> int:
-        """A number."""
+        """The next length in RDB's encoding: 6, 14, 32 or 64 bits."""
         first = self.take(1)[0]
         if first < 0x40:
             return first
@@ -67,7 +67,7 @@ class RdbReader:
         return int.from_bytes(self.take(8), "little", signed=True)
 
     def string(self) -> bytes:
-        """A string."""
+        """The next string: plain, a number in binary, or compressed by LZF."""
         first = self._data[self.at] if self.at < self._end else 0
         if first < 0xC0:
             return self.take(self.number())
@@ -106,7 +106,7 @@ def string(value: bytes) -> bytes:
 
 
 def signed(value: int) -> bytes:
-    """A time."""
+    """A time as it is written: 8 bytes, little-endian, with a sign."""
     return value.to_bytes(8, "little", signed=True)
 
 

@@ -2,8 +2,8 @@
 
     REDIS0012   { 0xFA name value }   { 0xFE database   { [ 0xFC ms ]  type  key  value } }   0xFF   CRC-64
 
-A value is as in a payload of DUMP (payload.py). That of a stream is handed on as such a payload, a string and a list as
-they are; of any other kind there is the name of the kind only. Lists of Redis before 7 are such, too.
+A value is encoded as in a payload of DUMP (payload.py). A stream is yielded as such a payload, a string and a list as
+their values; of any other kind, and of lists from before Redis 7, only the name of the kind.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ from .writer import StreamWriter, locate, require
 
 MAX_WINDOW = 86_400  # seconds: also that of a stream for which none is set
 MAX_CAP = 10_000
-REDIS = (100, 100)  # window and cap at the door, where none is set
-_WITH_AN_APPEND = 2  # rows that go for one that comes
+REDIS = (100, 100)  # window and cap of XADD with IDMP, where the stream sets none
+_WITH_AN_APPEND = 2  # rows that each new one may remove: so the cost of an append is bounded
 _AT_ONCE = 1000  # rows in one commit, 3 to 11 ms
 _BEHIND = b"\xff" * 16
 

@@ -488,7 +488,7 @@ class WriteBuffer(Attachment):
                 self._yields = not self._batch or self._shut or self._forking or is_awaited
                 if self._yields:
                     self._due = True
-                    self._until = 0  # an append that was let in, and has read its header since, must ask again
+                    self._until = 0  # an append that was admitted, but is still reading its header, must ask again
                 else:
                     self._open_window(self._over + self._window - clocks.elapsed())
                 self._changed(whole_queue=self._failure is not None)

@@ -396,7 +396,7 @@ class PendingList:
                 raise self._corrupt(f"the bucket {at} is not the one that its consumers' rows count")
 
     def oldest_time(self) -> int | None:
-        """The least delivery time of an owned entry, None if none is owned. One seek."""
+        """The earliest delivery time among the owned entries; None where there is none. One seek."""
         for key, _ in self._from(self._by_time, b""):
             return int.from_bytes(key[-24:-16], "big")
         return None

@@ -51,8 +51,8 @@ from ..entries import header as headers
 from .state import find_group
 
 _LONGEST_SLEEP = 3.0  # seconds: Ctrl-C just before a lock is waited for is noticed after the wait
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 1.0  # seconds: what is due, and is not found, is looked for again after that
-_LOOK = 1.0  # seconds: what falls due later is looked for again after that, for the wall clock may be set
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 1.0  # seconds until the next look for what is due and was not found
+_LOOK = 1.0  # seconds until the next look for what falls due later: the wall clock may be set
 
 
 class Condition:

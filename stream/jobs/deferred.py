@@ -67,7 +67,7 @@ class Deferred:
 
     @property
     def pairs(self) -> list[tuple[FieldText, FieldText]]:
-        """Its names and values, in their order."""
+        """The fields as (name, value) pairs, in the order they were given."""
         texts = [text_of(text, self._encoding) for text in self._flat]
         return list(zip(texts[::2], texts[1::2], strict=True))
 

@@ -143,7 +143,7 @@ class _Place:
         self.early = 0  # deaths as early, one after the other
 
     def ended(self, now: float) -> int | None:
-        """The child's exit status, negative for a signal, where it has ended since; else None."""
+        """Reap the child if it has ended: its exit status, -N for signal N. None while it runs, or if there is none."""
         if not self.pid or not (found := os.waitpid(self.pid, os.WNOHANG))[0]:
             return None
         status = os.waitstatus_to_exitcode(found[1])

@@ -501,7 +501,7 @@ class Worker:
             self._commit(lambda sid=entry.id: self._group.nack(sid, mode="silent", consumer=lane.name))  # type: ignore[misc]
 
     def _commit(self, call: Callable[[], object]) -> bool:
-        """A call that may fail without a loss: what it would have changed is taken over when its lease ends."""
+        """Whether a call succeeded. If not, it is logged, and its entries are taken over when their lease ends."""
         try:
             call()
         except Exception as error:

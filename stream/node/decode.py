@@ -390,7 +390,7 @@ def nth_live(listpack: bytes, ms: int, seq: int, k: int) -> ID:
 
 
 def first_live(listpack: bytes, ms: int, seq: int) -> ID | None:
-    """The ID of the first live entry, None if all are deleted."""
+    """The ID of the first entry that is not deleted; None if all are."""
     walk = open_node(listpack, ms, seq)
     while forward(walk):
         if not walk.flags & DELETED:

@@ -225,7 +225,7 @@ def given_ids(ids: tuple[Any, ...]) -> Iterable[Any]:
 
 
 def ascending(ids: Iterable[IDLike]) -> list[StreamID]:
-    """IDs as parse_id() takes them, ascending, each once: usually they are that already."""
+    """The IDs (as parse_id() takes them), sorted and without duplicates; checked first, as they mostly are already."""
     parsed = [sid if type(sid) is StreamID else parse_id(sid) for sid in ids]
     if not all(map(lt, parsed, islice(parsed, 1, None))):
         return sorted(set(parsed))
