@@ -105,9 +105,8 @@ class Status(Figures):
     def rates(self, earlier: Status) -> dict[Text, float]:
         """Entries appended a second since an earlier status, by stream; 0 for a stream that was made anew."""
         seconds = max((self.time - earlier.time).total_seconds(), 1e-6)
-        before = {stream.name: stream.added for stream in earlier.streams}
-        return {stream.name: max(0, stream.added - before.get(stream.name, stream.added)) / seconds
-                for stream in self.streams}
+        before = {each.name: each.added for each in earlier.streams}
+        return {each.name: max(0, each.added - before.get(each.name, each.added)) / seconds for each in self.streams}
 
 
 def take(source: Source, encoding: str | None, previous: Status | None) -> Status:
@@ -211,9 +210,8 @@ def _group(txn: RaxTransaction, state: GroupState, number: int, header: headers.
         text_of(state.name, encoding), lag, bool(state.subjects), make_id(*state.last), waiting, state.pending,
         state.pending - sum(member.pending for member in members), state.gone, idle, deliveries,
         time_at(state.paused) if state.paused > now else None, letters,
-        tuple(ConsumerStatus(text_of(member.name, encoding), member.pending, ages.get(member.number, 0.0),
-                             time_at(member.seen), None if member.active < 0 else time_at(member.active))
-              for member in members),
+        tuple(ConsumerStatus(text_of(row.name, encoding), row.pending, ages.get(row.number, 0.0), time_at(row.seen),
+                             None if row.active < 0 else time_at(row.active)) for row in members),
     )
 
 

@@ -227,8 +227,7 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
     """One group, in one transaction; ``limit`` pending entries of each list."""
     members = state.consumers(txn)
     times.show(state.number, state.group, members)
-    names: dict[int, Text | None] = {UNOWNED: None}
-    names |= {member.number: text_of(member.name, encoding) for member in members}
+    names: dict[int, Text | None] = {UNOWNED: None} | {row.number: text_of(row.name, encoding) for row in members}
 
     def pending(total: int, consumer: int | None) -> list[PendingDetail]:
         wanted = total if limit is None else min(total, limit)

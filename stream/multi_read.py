@@ -45,8 +45,7 @@ class Found(dict[N, list[Entry]]):
 
 
 def read_streams(source: Source, streams: Asked[N], count: int | None, timeout: float | None,
-                 total: int | None, max_bytes: int | None, stop: StopFlag | None,
-                 encoding: str | None) -> Found[N]:
+                 total: int | None, max_bytes: int | None, stop: StopFlag | None, encoding: str | None) -> Found[N]:
     """Entries behind an ID of each stream, under the names asked for; only streams with such."""
     wait = parse_timeout(source, timeout)
     looks = look_behind(source, streams, count, total, max_bytes, encoding)

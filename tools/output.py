@@ -103,8 +103,7 @@ def entry_json(entry: Entry, raw: bool) -> dict[str, Any]:
 
 def pairs_text(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
     """Fields as name=value each, a value that is not text as JSON."""
-    shown = [(name, value if isinstance(value, bytes | str) else json_text(value))
-             for name, value in pairs]
+    shown = [(name, value if isinstance(value, bytes | str) else json_text(value)) for name, value in pairs]
     return [f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}" for name, value in shown]
 
 

@@ -160,11 +160,10 @@ class DurableSubscription(Inbox[Message]):
         One commit, durable when it returns, deletes them. This also works after close().
         """
         ids = []
-        for message in given_ids(messages):
-            given = message.id if isinstance(message, Message) else message
+        for item in given_ids(messages):
+            given = item.id if isinstance(item, Message) else item
             if given is None:
-                kind = "no" if message is None else "a live"
-                raise InvalidArgument(f"{message!r} is {kind} message, and takes no ack")
+                raise InvalidArgument(f"{item!r} is {'no' if item is None else 'a live'} message, and takes no ack")
             ids.append(given)
         return sum(fate is not DeleteResult.MISSING for fate in self._group.ack_delete(ids))
 

@@ -41,7 +41,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...storage.errors import InvalidFields
@@ -212,8 +211,7 @@ class PubSub:
         if targets is None or targets.state != txn.get(sublist.STATE_KEY):
             targets = self.targets(txn, subject)
         owners = dict.fromkeys(targets.owners)
-        members = chain.from_iterable(targets.queues)
-        owners.update((member.detail, None) for member in members if isinstance(member.detail, int))
+        owners.update((each.detail, None) for group in targets.queues for each in group if isinstance(each.detail, int))
         listening = self._leases.live_owners(txn, list(owners)) if owners else []
         alive = set(listening)
         chosen = [member for member in (_choose(group, alive) for group in targets.queues) if member is not None]

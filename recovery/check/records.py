@@ -105,12 +105,11 @@ def _place(key: bytes) -> dict[str, Any]:
 
 
 def _check_record(inventory: Inventory, find: Findings, key: bytes, value: bytes, page: int | None,
-                  value_page: int | None) -> None:
-    """Check one record, on a leaf ``page``, its value on ``value_page``, or in the log; add it to the inventory."""
+                  at: int | None) -> None:
+    """Check one record, on a leaf ``page`` with its value ``at`` a page, or in the log; add it to the inventory."""
     where, form, number = _place(key), well_formed(key), int.from_bytes(key[:8], "big")
     if not is_sealed(key, value):
-        find.problem("checksum", f"the record under key {key.hex()} fails its checksum", offset=0, page=value_page,
-                     **where)
+        find.problem("checksum", f"the record under key {key.hex()} fails its checksum", offset=0, page=at, **where)
         return
     inventory.sealed += 1
     if form is False:

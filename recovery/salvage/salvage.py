@@ -109,9 +109,8 @@ def _generation(path: Path, report: SalvageReport) -> Path:
     try:
         return current_generation(path)
     except NotAStore as error:
-        found = sorted((folder for folder in path.iterdir()
-                        if folder.name.isdigit() and (folder / directory.DATA).is_file()),
-                       key=lambda folder: -int(folder.name))
+        found = sorted((each for each in path.iterdir() if each.name.isdigit() and (each / directory.DATA).is_file()),
+                       key=lambda each: -int(each.name))
         if not found:
             raise NotAStore(f"{path} holds no generation of a store: {error}") from None
         if len(found) > 1:
@@ -179,8 +178,7 @@ def _build(gathered: GatheredRecords, place: Path, size: int, report: SalvageRep
 class _Builder:
     """Builds the new store, in a transaction for each stream."""
 
-    def __init__(self, gathered: GatheredRecords, opened: Tree, report: SalvageReport,
-                 progress: Progress) -> None:
+    def __init__(self, gathered: GatheredRecords, opened: Tree, report: SalvageReport, progress: Progress) -> None:
         self._gathered = gathered
         self._opened = opened
         self._report = report

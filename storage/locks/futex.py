@@ -43,10 +43,7 @@ class TurnWords:
         return self._words[place % _WORDS]
 
     def sleep(self, place: int, word: int, seconds: float) -> bool:
-        """Sleep until the word at ``place`` differs from ``word``, or for ``seconds``; True if it differs.
-
-        A signal ends the sleep, too.
-        """
+        """Sleep until the word at ``place`` differs from ``word`` (then True), for ``seconds``, or until a signal."""
         if _CALL is None:
             end = clocks.elapsed() + seconds
             while self.word(place) == word and clocks.elapsed() < end:

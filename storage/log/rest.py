@@ -3,11 +3,10 @@
     reader   R1 lock a byte of the data file, shared    R2 is a process inside? is log-state as it was?    read, unlock
     others   W1 enter the log (INSIDE)                  W2 is that byte locked? no checkpoint, until it is not
 
-LMDB does not know of such a read: its second transaction from then on would overwrite pages that the read uses. So both
-sides lock, which the reader can with read permission only. Each locks before it looks (R1 before R2, W1 before W2), so
-at least one of the two sees the other: the process inside makes no checkpoint until the read has ended, or the reader
-gives up. A process that came and went between two reads has changed the words of log-state; then the reader maps the
-store anew.
+LMDB does not know of such a read: its second transaction from then on would overwrite pages that the read uses. Both
+sides lock before they look (R1 before R2, W1 before W2), so one at least sees the other: the process inside makes no
+checkpoint until the read has ended, or the reader gives up. Read permission suffices for such a lock. A process that
+came and went between two reads has changed the words of log-state; then the reader maps the store anew.
 """
 
 from __future__ import annotations

@@ -301,9 +301,8 @@ class LogCursor:
     def skip_overlay(self, index: int, bound: bytes) -> None:
         """Set the overlay's candidate: the first key >= ``bound``, or going backward the last key < ``bound``.
 
-        ``index`` is where ``bound`` stands, or would stand, in the overlay's order. Another thread that has written
-        since may have shifted it, by keys that this view does not see. So both neighbours are fetched by one slice,
-        which no other thread can interrupt, and compared with the bound.
+        ``index`` is the place of ``bound`` in the overlay's order, unless another thread has inserted or removed keys
+        since. So its two neighbours are fetched in one step, which no thread can interrupt, and are compared with it.
         """
         order = self.overlay.order
         while True:

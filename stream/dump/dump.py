@@ -149,8 +149,7 @@ def _require_owners(group: DumpedGroup) -> None:
         raise InvalidDump(f"the pending entries of group {shown(group.name)} and those of its consumers differ")
     for name in (group.name, *names):
         member_name(name, "group or consumer")
-    if (any(row.time < 0 for row in group.pending)
-            or any(consumer.seen < 0 or consumer.active < -1 for consumer in group.consumers)):
+    if any(row.time < 0 for row in group.pending) or any(row.seen < 0 or row.active < -1 for row in group.consumers):
         raise InvalidDump(f"group {shown(group.name)} has a time before 1970")
 
 

@@ -1,12 +1,10 @@
 """Where the calls of a handle go: each handle has a Source, which it reads by and submits its writes to.
 
-    StoreSource         each read is a short transaction of its own, each write one that is
-                        shared with concurrent writers, durable when it returns
-                        with durability="buffered" both first flush the write buffer
+    StoreSource         each read is a short transaction of its own, each write shares a commit, durable when it
+                        returns; with durability="buffered" both first flush the write buffer
     SnapshotSource      one transaction to read in, for all calls
     BatchSource         (batch.py) calls that join a commit of many, for a pipeline or a loop's tasks
-    _TransactionSource  (transaction.py) every call acts on the one transaction, sees what it has
-                        done so far, and is durable when that is committed
+    _TransactionSource  (transaction.py) every call acts on the one transaction, and sees what that has done so far
 """
 
 from __future__ import annotations

@@ -58,8 +58,7 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
         group.changed(txn)
         group.last = options.lastid
     pending = group.pel(txn).find(sorted(set(ids)))
-    ahead = {sid: nack for sid, nack in pending.items() if nack.consumer != UNOWNED and nack.time > now}
-    restart(txn, group, ahead, now)
+    restart(txn, group, {sid: row for sid, row in pending.items() if row.consumer != UNOWNED and row.time > now}, now)
     before = last_idle(options.min_idle, now)
     claimed: list[Entry] = []
     rows: dict[ID, tuple[ID, int, int, int]] = {}

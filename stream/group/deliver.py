@@ -126,8 +126,7 @@ class Answer(list[tuple[bytes, list[Entry]]]):
         self.created: set[bytes] = set(created)
 
 
-def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: list[Target],
-               wait: float) -> Answer:
+def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: list[Target], wait: float) -> Answer:
     """XREADGROUP. ``wait`` in seconds; 0 not at all, infinity for ever."""
     stop = wanted.stop
     if stop is not None and is_stopped(stop):

@@ -69,8 +69,7 @@ def find(txn: RaxTransaction, number: int, header: headers.StreamHeader, group: 
         letters, letter = headers.find(txn, given.letters), StreamID.from_bytes(given.letter)
         if letters is None or not _has(txn, *letters, letter):
             return Job(sid, "gone")
-        return Job(sid, "dead", given.deliveries, result=Result(None, unpacked(raw).error, "dead"),
-                   reason=given.reason)
+        return Job(sid, "dead", given.deliveries, result=Result(None, unpacked(raw).error, "dead"), reason=given.reason)
     if sid > make_id(*header.last):
         return Job(sid, "unknown")
     if not exists:

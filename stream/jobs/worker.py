@@ -217,8 +217,7 @@ class Worker:
             with self._beating(signals):
                 self._serve_all(until)
 
-    def drain(self, *, limit: int = 10_000, signals: bool = True,
-              until: Callable[[], bool] = lambda: False) -> Counts:
+    def drain(self, *, limit: int = 10_000, signals: bool = True, until: Callable[[], bool] = lambda: False) -> Counts:
         """Work until nothing is queued, deferred or waiting for a retry; the counts of this call. For tests.
 
         Between rounds of run(burst=True) it waits for what falls due next; within raxlog.testing.clock() it moves the

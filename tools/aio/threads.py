@@ -55,8 +55,7 @@ class Threads:
         self.turns: dict[object, Waker] = {}  # of tasks that wait: one that nothing else refers to lives by it
         self.workers: dict[Handle[Worker], SerialExecutor] = {}  # that run
         self.refusal: str | None = None  # why nothing more is taken, once close() has been called
-        # 256 or 32 results come together: a few milliseconds of the loop's time
-        self.executors: dict[str, SerialExecutor] = {
+        self.executors: dict[str, SerialExecutor] = {  # 256 or 32 results together: a few ms of the loop's time
             "writes": SerialExecutor(f"writes to {store.path}", self._write, 256),
             "reads": SerialExecutor(f"reads of {store.path}", run_each, 32),
             "others": SerialExecutor(f"calls of {store.path}", run_each, 1),

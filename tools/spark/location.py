@@ -50,8 +50,7 @@ def find(path: str, as_of: tuple[str, datetime | int] | None = None,
         manifests = {location.url: ShardSet(path).manifest if local is None else manifest.read(location.url)}
     except NotAStore:
         inside = {url: manifest.read(url) for url in (f"{location.url}/{name}" for name in location.snapshots())}
-        readable = kinds if local is not None else ("shards",)
-        manifests = {url: made for url, made in inside.items() if made.kind in readable}
+        manifests = {url: at for url, at in inside.items() if at.kind in (kinds if local is not None else ("shards",))}
         if not manifests and isinstance(location, LocalFolder):
             return _store(location.path, as_of)
         if not manifests:

@@ -85,8 +85,7 @@ def _families(status: Status, consumers: bool) -> Iterator[GaugeMetricFamily]:
               for stream in status.streams for group in stream.groups]
     yield from families("group", _GROUP, ["stream", "group"], [
         (labels, (group.lag, group.pending, group.waiting, group.oldest_pending, group.dead_letters,
-                  group.paused_until is not None, group.gone))
-        for labels, group in groups])
+                  group.paused_until is not None, group.gone)) for labels, group in groups])
     if consumers:
         yield from families("consumer", _CONSUMER, ["stream", "group", "consumer"], [
             ([*labels, output.text(member.name)], (member.pending, member.oldest_pending, member.seen.timestamp()))

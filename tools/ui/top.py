@@ -175,8 +175,7 @@ class Overview(Page):
         self._view = found = view.view(self.top.over, picture, self._order, self._filter, shown)
         about = [f"by {self._order}"] + [f"with {output.one_line(self._filter)!r}"] * bool(self._filter)
         self.say(f"{found.head} · {', '.join(about)}")
-        lines = ([(trouble.level, (trouble.where, trouble.what)) for trouble in found.wrong]
-                 or [(0, ("nothing is wrong", ""))])
+        lines = [(row.level, (row.where, row.what)) for row in found.wrong] or [(0, ("nothing is wrong", ""))]
         wrong.styles.height = len(lines) + 1
         wrong.show(len(lines), lines.__getitem__)
         status, place = picture.status, None
@@ -234,8 +233,7 @@ class GroupPage(Page):
         else:
             self._draw(stream, group)
             lines = view.consumers(group, picture.status.time)
-            by_age = sorted(group.consumers, key=lambda consumer: -consumer.oldest_pending)
-            self._consumers = [consumer.name for consumer in by_age]
+            self._consumers = [row.name for row in sorted(group.consumers, key=lambda row: -row.oldest_pending)]
         self.table.show(len(lines), lines.__getitem__)
 
     def _draw(self, stream: StreamStatus, group: GroupStatus) -> None:
@@ -273,9 +271,8 @@ class PendingPage(Page):
         if found is not None:
             self._pending = found
             self.about(f"{output.many(len(found), 'pending entry')}, first by ID")
-        lines = [(2 if (entry.idle or 0) > view.IDLE else 0, (
-            str(entry.id), output.time_of(entry.id), age(entry.idle or 0), str(entry.deliveries)))
-            for entry in self._pending]
+        lines = [(2 if (row.idle or 0) > view.IDLE else 0, (
+            str(row.id), output.time_of(row.id), age(row.idle or 0), str(row.deliveries))) for row in self._pending]
         self.table.show(len(lines), lines.__getitem__)
         self.table.focus()
 

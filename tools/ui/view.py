@@ -46,10 +46,7 @@ class Trouble(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """What the tools show of a store at one moment.
-
-    A row is the place of a stream in the status, and of one of its groups, or -1.
-    """
+    """A store at one moment, as it is shown. A row is a stream's place in the status, and a group's in it, or -1."""
 
     head: str
     wrong: list[Trouble]

@@ -158,8 +158,7 @@ def _latency(group: GroupStatus, before: GroupStatus | None) -> float:
     """How long entries of a group wait for their delivery now: the first that still does, or the last that did."""
     late = group.waiting if group.waiting < _PLAUSIBLE else 0.0
     if before is not None and before.last_delivered_id != group.last_delivered_id:
-        reads = (consumer.active for consumer in group.consumers)
-        when = max((at.timestamp() for at in reads if at is not None), default=0.0)
+        when = max((row.active.timestamp() for row in group.consumers if row.active is not None), default=0.0)
         waited = when - group.last_delivered_id.ms / 1000
         if waited < _PLAUSIBLE:
             late = max(late, waited)

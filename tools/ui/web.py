@@ -203,9 +203,8 @@ class Site:
                                            wanted=wanted)
         except RaxlogError as error:
             return PlainTextResponse(output.one_line(str(error)), 400)
-        entries = [(str(entry.id), output.time_of(entry.id),
-                    [(name, value[:_MOST]) for name, value in browser.fields(entry)],
-                    browser.hex_lines(entry, 512)) for entry in page.entries]
+        entries = [(str(row.id), output.time_of(row.id), [(name, value[:_MOST]) for name, value in browser.fields(row)],
+                    browser.hex_lines(row, 512)) for row in page.entries]
         document = {"entries": entries, "next": page.next and str(page.next), "looked_at": page.looked_at,
                     "damaged": page.damaged}
         return Response(json.dumps(document), media_type="application/json", headers=_SAFE)

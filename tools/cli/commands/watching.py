@@ -73,8 +73,7 @@ def _plot(args: argparse.Namespace) -> None:
     if args.out is not None:
         plot.draw(found, args.out)
     if args.json:
-        output.print_json([{"name": name, "samples": [sample._asdict() for sample in samples]}
-                           for name, samples in found])
+        output.print_json([{"name": name, "samples": [each._asdict() for each in samples]} for name, samples in found])
     elif args.out is None:
         columns, lines = shutil.get_terminal_size()
         output.print_text(*plot.charts(found, min(columns, 120), max(3, min(10, (lines - 6) // 3))))

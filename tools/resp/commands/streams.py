@@ -374,10 +374,9 @@ def _group_reply(group: GroupDetail) -> dict[bytes, object]:
 @command("xinfo|groups", 3, READS)
 def _xinfo_groups(run: Run, words: list[bytes]) -> object:
     return [{
-        b"name": group.name, b"consumers": group.consumers, b"pending": group.pending,
-        b"last-delivered-id": id_reply(group.last_delivered_id), b"entries-read": group.entries_read,
-        b"lag": group.redis_lag,
-    } for group in stream_of(run, words[2]).groups()]
+        b"name": row.name, b"consumers": row.consumers, b"pending": row.pending,
+        b"last-delivered-id": id_reply(row.last_delivered_id), b"entries-read": row.entries_read, b"lag": row.redis_lag,
+    } for row in stream_of(run, words[2]).groups()]
 
 
 @command("xinfo|consumers", 4, READS)
@@ -390,6 +389,5 @@ def _xinfo_consumers(run: Run, words: list[bytes]) -> object:
         raise CommandError(
             f"NOGROUP No such consumer group '{text_of(words[3])}' for key name '{text_of(words[2])}'") from None
     now = now_ms()
-    return [{b"name": consumer.name, b"pending": consumer.pending, b"idle": max(0, now - ms_of(consumer.seen)),
-             b"inactive": -1 if consumer.active is None else max(0, now - ms_of(consumer.active))}
-            for consumer in consumers]
+    return [{b"name": row.name, b"pending": row.pending, b"idle": max(0, now - ms_of(row.seen)),
+             b"inactive": -1 if row.active is None else max(0, now - ms_of(row.active))} for row in consumers]
