@@ -194,7 +194,7 @@ def _letters(source: Source, stream: bytes, group: bytes, damaged: list[str]) ->
 def _group(txn: RaxTransaction, state: GroupState, number: int, header: headers.StreamHeader, encoding: str | None,
            now: int, letters: int, times: SeenTimes) -> GroupStatus:
     members = state.consumers(txn)
-    times.show(state.number, state.group, members)
+    times.refresh(state.number, state.group, members)
     idle, deliveries, ages = 0.0, 0, dict[int, float]()
     if state.pending:
         pel = state.pel(txn)

@@ -226,7 +226,7 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
                   limit: int | None, encoding: str | None, times: SeenTimes) -> GroupDetail:
     """One group, in one transaction; ``limit`` pending entries of each list."""
     members = state.consumers(txn)
-    times.show(state.number, state.group, members)
+    times.refresh(state.number, state.group, members)
     names: dict[int, Text | None] = {UNOWNED: None} | {row.number: text_of(row.name, encoding) for row in members}
 
     def pending(total: int, consumer: int | None) -> list[PendingDetail]:

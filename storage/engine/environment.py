@@ -315,8 +315,8 @@ class Environment:
             if self.map.mapped is map_read:
                 self.map.go_over()
 
-    def cure_read(self, error: lmdb_errors.Error | OSError | NotAtRest) -> None:
-        """Do what lets a read begin after this error; raise where nothing does."""
+    def recover_read(self, error: lmdb_errors.Error | OSError | NotAtRest) -> None:
+        """Recover from an error at the beginning of a read (a resize, a panic, no reader slot), or raise it."""
         if isinstance(error, NotAtRest):
             with self.commits.writing:
                 self.map.reopen()
@@ -383,7 +383,7 @@ class GatedRead:
                     continue
             except (lmdb_errors.Error, OSError, NotAtRest) as error:
                 gate.inside.discard(mark)
-                env.cure_read(error)
+                env.recover_read(error)
             except BaseException:
                 gate.inside.discard(mark)
                 raise

@@ -245,7 +245,7 @@ class StoreMap:
         return self._live().state().map_size
 
     def set_size(self, size: int) -> None:
-        """Map so many bytes. Behind the shut gate. lmdb_errors.Error: it is as before."""
+        """Remap to ``size`` bytes; the caller holds the gate shut. After an lmdb_errors.Error the old size stays."""
         before = self._size()
         try:
             (self.log or self._live()).set_size(size)

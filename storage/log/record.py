@@ -99,7 +99,7 @@ def decode(record: bytes, at: int, base_of: Callable[[bytes], bytes]) -> list[tu
 
 
 def number_at(body: bytes, at: int) -> int:
-    """Four bytes, as the packers write them."""
+    """The little-endian uint32 at ``at``."""
     left = body
     high = left[at + 3]  # of a C type of its own: 24 places up, its highest bit would be the sign of an int
     return left[at] | left[at + 1] << 8 | left[at + 2] << 16 | high << 24

@@ -205,7 +205,7 @@ class Overlay:
         self.moves += 1
 
     def pruned(self, floor: int) -> Overlay:
-        """Another one, from ``floor`` on. Views of this one keep it."""
+        """A copy without the rows at or below ``floor``; views that are open keep this object."""
         fresh = Overlay(floor)
         for key, version in self.rows.items():
             if version.lsn > floor:

@@ -160,7 +160,7 @@ class Tree:
                          stat["entries"])
 
     def set_size(self, size: int) -> None:
-        """Map so many bytes, or with 0 as many as another process has made of it. With no transaction open here."""
+        """Remap to ``size`` bytes, or with 0 to the size that another process has set. No transaction is open then."""
         self._opened.set_mapsize(size)
 
     def copy(self, place: str, txn: Any = None) -> None:

@@ -61,7 +61,7 @@ def dump(source: Source, name: bytes, redis_version: str) -> bytes | None:
 
 def _dumped_group(txn: RaxTransaction, state: GroupState, times: SeenTimes) -> DumpedGroup:
     members = state.consumers(txn)
-    times.show(state.number, state.group, members)
+    times.refresh(state.number, state.group, members)
     pending: dict[int, list[ID]] = {number: [] for number in (UNOWNED, *(member.number for member in members))}
     rows = []
     for sid, nack in state.pel(txn).scan(StreamID.MIN, StreamID.MAX):

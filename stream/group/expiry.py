@@ -102,7 +102,7 @@ def _first_held(txn: WriteTransaction, stream: StreamWriter, idle: int | None) -
 def _counts(txn: WriteTransaction, stream: StreamWriter, group: GroupState, first: ID, idle: int) -> bool:
     """Whether a group, which holds the entries from an ID on, is not idle, or holds none. Reads its consumers."""
     members = group.consumers(txn)
-    txn.env.attached(SeenTimes).show(group.number, group.group, members)
+    txn.env.attached(SeenTimes).refresh(group.number, group.group, members)
     if not members or any(member.seen >= idle - SEEN_EVERY for member in members):  # other processes write late
         return True
     entries = read_now(txn, stream.number, stream.header, make_id(*first), 1)

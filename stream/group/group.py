@@ -545,7 +545,7 @@ class Group(Generic[V]):
         with self._source.read() as txn:
             state, number, _ = self._found(txn)
             members = state.consumers(txn)
-            self._seen.show(number, state.group, members)
+            self._seen.refresh(number, state.group, members)
             return [
                 ConsumerInfo(
                     text_of(c.name, self._encoding), c.pending, time_at(c.seen),

@@ -80,8 +80,8 @@ class SeenTimes(Attachment):
         elif len(self.empty_reads) < _MOST_EMPTY:  # further consumers write each time
             self.empty_reads.add((line, consumer))
 
-    def show(self, stream: int, group: int, consumers: Iterable[ConsumerState]) -> None:
-        """Bring these consumers, fresh from disk, to what is noted of them."""
+    def refresh(self, stream: int, group: int, consumers: Iterable[ConsumerState]) -> None:
+        """Replace the times of consumers read from disk by newer ones noted in memory."""
         times = self.noted.get((stream, group), {})
         for consumer in consumers:
             consumer.seen = max(consumer.seen, times.get(consumer.number, 0))

@@ -130,13 +130,13 @@ class Engine:
         """Run a command that only reads, beside the writes."""
         if not self.is_open or self._expires():
             return self.write(session, command, words)
-        return self.threads.call("reads", partial(self._direct, session, command, words))
+        return self.threads.call("reads", partial(self._run_apart, session, command, words))
 
-    def aside(self, session: Client, command: Command, words: list[bytes]) -> asyncio.Future[Pieces]:
+    def run_long(self, session: Client, command: Command, words: list[bytes]) -> asyncio.Future[Pieces]:
         """Run a command that may take long beside all others, with commits of its own."""
 
         def reply() -> Pieces:
-            return in_pieces(self._direct(session, command, words, is_aside=True), session.protocol)
+            return in_pieces(self._run_apart(session, command, words, is_long=True), session.protocol)
 
         async def run() -> Pieces:
             if self._expires() and self._expiring is not None:
@@ -150,7 +150,7 @@ class Engine:
         """Run a command as a part of the next commit, or between two: its reply, or an Outcome."""
         self._expires()
         if command.kind is ALONE:
-            return self.alone(partial(self._direct, session, command, words))
+            return self.alone(partial(self._run_apart, session, command, words))
         blocked = (BlockedCommand(next(self._numbers), session, command, self._loop.create_future())
                    if may_block else None)
 
@@ -339,14 +339,14 @@ class Engine:
 
     # -- in the executor's thread -------------------------------------------------------
 
-    def _direct(self, session: Client, command: Command, words: list[bytes], is_aside: bool = False) -> object:
+    def _run_apart(self, session: Client, command: Command, words: list[bytes], is_long: bool = False) -> object:
         if command.kind is LOOKS:
             source, streams, pubsub = parts(self.store)
             with source.read() as txn:
                 snapshot = SnapshotSource(source.env, txn)
                 keys = Keys(CommitScope(streams, pubsub, snapshot), State(snapshot))
                 return _guarded(command.handler, Run(keys, session), words)
-        return _guarded(command.handler, Run(self.reading, session, is_aside=is_aside), words)
+        return _guarded(command.handler, Run(self.reading, session, is_long=is_long), words)
 
     def _commit(self, calls: list[ExecutorCall[Any]]) -> None:
         for is_alone, some in groupby(calls, attrgetter("is_alone")):

@@ -16,7 +16,7 @@ from ...index.pubsub.channels import ChannelMessage, Subscriber
 from ...storage.errors import RaxlogError
 from ...storage.notices import report
 from . import table
-from .engine import LOG, Engine, Outcome, BlockedCommand, failure
+from .engine import LOG, BlockedCommand, Engine, Outcome, failure
 from .keyspace import Keys
 from .options import Options
 from .replies import CommandError, Pieces, Push, bare, encoded
@@ -177,7 +177,7 @@ class Session:
         self.server.weigh(len(message))
 
     def listener(self) -> Subscriber:
-        """What it subscribes with."""
+        """The client's subscriber, made when it is first used."""
         if self.subscriber is None:
             self.subscriber = self.server.engine.store.channels.subscriber(callback=self._hear)
         return self.subscriber
@@ -379,7 +379,7 @@ class Session:
         if command.kind is SESSION:
             return command.handler(table.Run(self.server.engine.reading, self), words)
         if is_alone and (command.name == "xtrim" or _is_long(words)):
-            return self.server.engine.aside(self, command, words)
+            return self.server.engine.run_long(self, command, words)
         if _blocking(words, command.kind) in (READS, LOOKS) and not in_writes:
             return self.server.engine.read(self, command, words)
         return self.server.engine.write(self, command, words, words[0].lower() in _BLOCKS)

@@ -54,7 +54,7 @@ class Run(NamedTuple, Generic[C]):
     session: C
     may_block: bool = False  # not in EXEC, nor where a blocked command is tried again
     is_again: bool = False  # a blocked command is tried again
-    is_aside: bool = False  # its reply is encoded where it runs, and may have iterators for arrays
+    is_long: bool = False  # its reply is encoded where it runs, and may have iterators for arrays
 
     @property
     def calls(self) -> CommitScope:

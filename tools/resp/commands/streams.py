@@ -89,7 +89,7 @@ def _range(run: Run, words: list[bytes], start: StreamID | None, end: StreamID |
     assert start is not None
     assert end is not None
     found = stream.range(start, end, count, reverse=reverse)
-    return _while_there(run.session, found) if run.is_aside else entries_reply(found)
+    return _while_there(run.session, found) if run.is_long else entries_reply(found)
 
 
 def _while_there(session: Session, entries: Iterable[Entry]) -> Iterator[object]:
