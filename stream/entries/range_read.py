@@ -83,8 +83,48 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
         node_count = min(node_count * 2, _MOST_NODES)
 
 
-def read_now(txn: RaxTransaction, number: int, header: StreamHeader, start: StreamID, count: int | None) -> list[Entry]:
-    """Live entries with ID >= start, at most ``count``, all within one transaction."""
+class Place:
+    """Where reads of new entries have come to: the last one's ID, and the walk over its node. A hint, and no state.
+
+    It counts only for a read that goes on behind ``last``; entries that come behind it are in its node, or behind that.
+    """
+
+    __slots__ = ("key", "last", "listpack", "value", "walk")
+
+    def __init__(self) -> None:
+        self.key: bytes = b""  # of the node; empty where that is not known
+        self.last: tuple[int, int] = (0, 0)
+        self.value: bytes | None = None  # the node's block as it was, verified
+        self.listpack: bytes = b""
+        self.walk: decode.Walk | None = None
+
+
+def read_on(txn: RaxTransaction, number: int, header: StreamHeader, last: tuple[int, int], count: int | None,
+            place: Place) -> list[Entry]:
+    """Live entries behind ``last``, at most ``count``, in one transaction. ``place`` moves, but for its last."""
+    start = make_id(*last).next()
+    found: list[Entry] = []
+    key = place.key
+    value = txn.get(key) if key and place.last == last else None
+    if value is not None:
+        ms, seq = records.node_id(key)
+        try:
+            if value is not place.value:
+                place.listpack, place.value = records.open_block(key, value)[1], value
+            limit = -1 if count is None else count
+            found, place.walk = decode.read_on(place.listpack, ms, seq, *start, limit, place.walk)
+        except CorruptionError as error:
+            raise located(error, shown(header.name), ms, seq) from None
+        if found:
+            if len(found) == count or found[-1].id >= header.last:
+                return found
+            start, count = found[-1].id.next(), None if count is None else count - len(found)
+    return found + read_now(txn, number, header, start, count, place)
+
+
+def read_now(txn: RaxTransaction, number: int, header: StreamHeader, start: StreamID, count: int | None,
+             place: Place | None = None) -> list[Entry]:
+    """Live entries with ID >= start, at most ``count``, in one transaction. ``place``: to be told the node."""
     remaining = -1 if count is None else min(count, sys.maxsize)
     node_count = 2 if count is not None and count <= 200 else _MOST_NODES
     end = make_id(*header.last)
@@ -93,8 +133,11 @@ def read_now(txn: RaxTransaction, number: int, header: StreamHeader, start: Stre
     while remaining and start <= end:
         _collect_forward(txn, number, header, start, end, node_count, state)
         while state.blocks:
+            key = state.blocks[0][0]
             entries = _decoded(state.blocks, header.name, start, end, remaining, False)
             found += entries
+            if place is not None and entries:
+                place.key, place.value, place.walk = key, None, None
             if remaining > 0:
                 remaining -= len(entries)
                 if not remaining:

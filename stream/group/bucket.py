@@ -76,7 +76,7 @@ class Bucket:
     last entry's of the bucket before. It never changes, whatever is removed from the bucket.
     """
 
-    __slots__ = ("_least", "consumers", "counts", "ids", "key", "numbers", "times")
+    __slots__ = ("_least", "_offsets", "consumers", "counts", "ids", "key", "numbers", "times")
 
     def __init__(
         self, key: bytes, ids: bytes, consumers: Column, times: Column, counts: Column,
@@ -89,6 +89,7 @@ class Bucket:
         self.counts: Column = counts
         self.numbers: Column = numbers
         self._least: int | None = None  # of a list of times: a delivery asks three times for it
+        self._offsets: list[int] | None = None  # of that list from the least, where they are known
 
     @classmethod
     def of(cls, key: bytes, ids: bytes, nacks: Iterable[Nack]) -> Bucket:
@@ -104,7 +105,7 @@ class Bucket:
         offsets: Column = 0
         if not isinstance(times, int):
             base = self._least_time()
-            offsets = [time - base for time in times]
+            offsets = [time - base for time in times] if self._offsets is None else self._offsets
             times = base
         return seal(at, [self.ids, self.consumers, times, offsets, self.counts, self.numbers])
 
@@ -118,6 +119,8 @@ class Bucket:
         times = [base + offset for offset in offsets] if offsets else base
         bucket = cls(at[-16:], ids, consumers, times, counts, numbers)
         bucket._least = base
+        if offsets.__class__ is list:
+            bucket._offsets = offsets
         return bucket
 
     # -- what it holds ------------------------------------------------------------------
@@ -210,7 +213,12 @@ class Bucket:
             longer(self.times, nack.time), longer(self.counts, nack.count),
             longer(self.numbers, nack.released),
         )
-        bucket._least = min(self._least_time(), nack.time)
+        least = self._least_time()
+        bucket._least = min(least, nack.time)
+        if nack.time >= least and not isinstance(bucket.times, int):
+            before = [0] * old if isinstance(self.times, int) else self._offsets
+            if before is not None:
+                bucket._offsets = before + [nack.time - least] * new
         return bucket
 
     def not_after(self, now: int) -> Bucket:

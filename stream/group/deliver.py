@@ -42,7 +42,7 @@ from ..entries import deferred, writer
 from ..entries import header as headers
 from ..entries.count import Counter
 from ..entries.header import StreamHeader, shown
-from ..entries.range_read import look_up, read_now
+from ..entries.range_read import look_up, read_on
 from ..entries.session import Source, StoreSource
 from ..entries.writer import StreamWriter
 from ..node.entry import Entry, delivered
@@ -371,7 +371,6 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
     header = stream.header
     if group.last >= header.last or count == 0:
         return []
-    start = make_id(*group.last).next()
     stream.flush(txn)
     if group.subjects:
         entries, passed = subject_filter.read_matching(txn, stream.number, header, group.last, group.subjects, count,
@@ -380,7 +379,7 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
             group.changed(txn)
             advance(group, header, len(passed), passed[-1], passed)
     else:
-        entries = read_now(txn, stream.number, header, start, count)
+        entries = read_on(txn, stream.number, header, group.last, count, group.place)
         if takes is not None:
             entries = list(takewhile(takes, entries))
     if not entries:
@@ -389,6 +388,7 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
     group.changed(txn)
     if not group.subjects:
         advance(group, header, len(entries), entries[-1].id, (entry.id for entry in entries))
+        group.place.last = group.last
     if not noack:  # else the consumer holds none of them, and does not count as active
         group.set_active(txn, consumer, now)
         moved = group.pel(txn, now).add_row(ids, consumer.number, now)

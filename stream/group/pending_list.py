@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice, pairwise, repeat, takewhile
 from operator import itemgetter
+from typing import Any
 
 from ...storage.errors import CorruptionError
 from ...storage.format.keys import PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED, group_family
@@ -48,6 +49,33 @@ _BEHIND = b"\xff" * 16  # no ID is greater
 _BEYOND = b"\xff" * 32  # no key of an index is as long
 _BUCKET = itemgetter(slice(-16, None))  # of a key of an index: the ID that its bucket is known by
 _FEW = 256  # buckets
+_MOST_KNOWN = 4
+
+
+class KnownBuckets:
+    """The buckets of one list that were read or written last, decoded: each counts for the value that it is of.
+
+    ``last``: the key of the list's last bucket, from the call that has found it until one that makes or deletes a
+    bucket. It counts in the transaction of that call and in those that follow with nothing undone.
+    """
+
+    __slots__ = ("_rows", "last")
+
+    def __init__(self) -> None:
+        self._rows: dict[bytes, tuple[bytes, Bucket]] = {}
+        self.last: bytes | None = None
+
+    def decoded(self, at: bytes, value: bytes) -> Bucket:
+        """The bucket stored under the key ``at``."""
+        known = self._rows.get(at)
+        return known[1] if known is not None and known[0] == value else self.keep(at, value, Bucket.decode(at, value))
+
+    def keep(self, at: bytes, value: bytes, bucket: Bucket) -> Bucket:
+        """Keep this one, which it returns, and three others at most."""
+        if len(self._rows) >= _MOST_KNOWN:
+            self._rows.clear()
+        self._rows[at] = value, bucket
+        return bucket
 
 
 class PendingList:
@@ -56,14 +84,17 @@ class PendingList:
     ``capacity`` is the most entries a bucket takes. Consumers are numbers from 1, IDs plain
     pairs, times and counts integers from 0 to 2**64 - 1. In the buckets that it writes no delivery
     time stays behind ``now``, where that is given; where it adds entries it looks at the last
-    time only. Nothing is kept between calls but a cursor. An iterator is to be used up, or
-    dropped, before the next call that writes. Every method raises CorruptionError where a row it
+    time only. Nothing is kept between calls but a cursor, and ``known``. An iterator is to be used up,
+    or dropped, before the next call that writes. Every method raises CorruptionError where a row it
     reads is damaged or missing.
     """
 
-    __slots__ = ("_buckets", "_by_consumer", "_by_time", "_capacity", "_cursor", "_group", "_now", "_released", "_txn")
+    __slots__ = (
+        "_buckets", "_by_consumer", "_by_time", "_capacity", "_group", "_known", "_moved", "_now", "_released", "_txn",
+    )
 
-    def __init__(self, txn: RaxTransaction, number: int, group: int, capacity: int = CAPACITY, now: int = 0) -> None:
+    def __init__(self, txn: RaxTransaction, number: int, group: int, capacity: int = CAPACITY, now: int = 0,
+                 known: KnownBuckets | None = None) -> None:
         self._txn = txn
         self._group = group
         self._capacity = capacity
@@ -73,7 +104,8 @@ class PendingList:
         self._by_consumer = head + _BY_CONSUMER + tail
         self._by_time = head + _BY_TIME + tail
         self._released = head + _RELEASED + tail
-        self._cursor = txn.cursor()  # moved only within a call, never across two
+        self._known = KnownBuckets() if known is None else known
+        self._moved: Any = None  # the cursor, once it is needed; moved only within a call, never across two
 
     # -- delivering, claiming -----------------------------------------------------------
 
@@ -515,10 +547,14 @@ class PendingList:
         put, delete = self._txn.put, self._txn.delete
         bucket = new or old
         assert bucket is not None
+        at = self._buckets + bucket.key
+        if old is None or new is None:
+            self._known.last = None
         if new is None:
-            delete(self._buckets + bucket.key)
+            delete(at)
         else:
-            put(self._buckets + bucket.key, value)
+            put(at, value)
+            self._known.keep(at, value, new)
         had = old.owners() if old is not None else {}
         has = new.owners() if new is not None else {}
         for consumer in had:
@@ -538,6 +574,11 @@ class PendingList:
                 put(at, seal(at, ()))
 
     # -- finding rows -------------------------------------------------------------------
+
+    def _cursor(self) -> Any:
+        if self._moved is None:
+            self._moved = self._txn.cursor()
+        return self._moved
 
     def _consumer_key(self, consumer: int, key: bytes) -> bytes:
         return self._by_consumer + consumer.to_bytes(4, "big") + key
@@ -559,21 +600,28 @@ class PendingList:
         value = self._txn.get(at)
         if value is None:
             raise self._corrupt(f"the bucket {shown_id(key)} is missing")
-        return Bucket.decode(at, value)
+        return self._known.decoded(at, value)
 
     def _floor(self, packed: bytes) -> Bucket | None:
         """The bucket that holds an entry with this ID, or would."""
         item = self._floor_item(self._buckets + packed)
         if item is None or not item[0].startswith(self._buckets):
             return None
-        return Bucket.decode(*item)
+        return self._known.decoded(*item)
 
     def _last_bucket(self) -> Bucket | None:
-        return self._floor(_BEHIND)
+        at = self._known.last
+        value = None if at is None else self._txn.get(at)
+        if at is not None and value is not None:
+            return self._known.decoded(at, value)
+        bucket = self._floor(_BEHIND)
+        self._known.last = None if bucket is None else self._buckets + bucket.key
+        return bucket
 
     def _floor_item(self, full: bytes) -> tuple[bytes, bytes] | None:
         """The row with the greatest key <= ``full``, of whatever family."""
-        cursor = self._cursor
+        cursor = self._cursor()
+        item: tuple[bytes, bytes]
         if cursor.set_range(full):
             item = cursor.item()
             if item[0] == full:
@@ -590,8 +638,8 @@ class PendingList:
 
     def _key_after(self, packed: bytes) -> bytes | None:
         """The ID of the first bucket behind this ID."""
-        if step_from(self._cursor, self._buckets + packed + b"\0"):
-            key: bytes = self._cursor.key()
+        if step_from(self._cursor(), self._buckets + packed + b"\0"):
+            key: bytes = self._cursor().key()
             if key.startswith(self._buckets):
                 return key[-16:]
         return None

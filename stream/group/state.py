@@ -35,10 +35,11 @@ from ...storage.format import keys, records
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import Rax, RaxTransaction, family_rows
 from ..entries.header import StreamHeader, shown
+from ..entries.range_read import Place
 from ..entries.writer import StreamWriter
 from ..node.stream_id import StreamID, make_id
 from .bucket import CAPACITY
-from .pending_list import PendingList
+from .pending_list import KnownBuckets, PendingList
 
 _MOST_CONSUMERS, _LAST = 1 << 32, b"\xff" * 4  # by their numbers
 UNKNOWN = -1  # entries_read where Redis says null
@@ -96,8 +97,8 @@ class GroupState:
     """One consumer group of a stream. In a write transaction it is kept warm, like a stream."""
 
     __slots__ = (
-        "_changed", "_consumers", "_group_changed", "_is_whole", "_least", "_times", "entries_read", "gone", "group",
-        "key", "last", "moves", "name", "next_consumer", "number", "paused", "pending", "subjects",
+        "_changed", "_consumers", "_group_changed", "_is_whole", "_least", "_times", "buckets", "entries_read", "gone",
+        "group", "key", "last", "moves", "name", "next_consumer", "number", "paused", "pending", "place", "subjects",
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:
@@ -119,6 +120,8 @@ class GroupState:
         self._is_whole = False  # whether its pending list has been found whole
         self._least: tuple[int, int] | None = None  # no pending ID is smaller, where that is known
         self._times: dict[int, int] | None = None  # the seen-times noted of this group
+        self.place: Place = Place()  # where its deliveries have come to
+        self.buckets: KnownBuckets = KnownBuckets()
 
     # -- the group's own record ---------------------------------------------------------
 
@@ -151,7 +154,7 @@ class GroupState:
 
     def pel(self, txn: RaxTransaction, now: int = 0) -> PendingList:
         """The group's pending entries; ``now`` where delivery times are written."""
-        return PendingList(txn, self.number, self.group, CAPACITY, now)
+        return PendingList(txn, self.number, self.group, CAPACITY, now, self.buckets)
 
     def require_whole(self, txn: RaxTransaction, again: bool = False) -> None:
         """CorruptionError where rows of the pending list are missing. Checked once for as long as the group is warm.

@@ -30,6 +30,7 @@ cdef class Walk:
     cdef Py_ssize_t behind
     cdef Py_ssize_t tail
     cdef long long seen
+    cdef long long met
     cdef long long live
     cdef long long dead
     cdef long long width
@@ -83,6 +84,10 @@ cpdef list decode(bytes listpack, unsigned long long ms, unsigned long long seq,
                   unsigned long long lo_ms, unsigned long long lo_seq,
                   unsigned long long hi_ms, unsigned long long hi_seq,
                   Py_ssize_t limit=*, bint reverse=*)
+
+@cython.locals(walk=Walk, found=list, size="Py_ssize_t", below=bint)
+cpdef tuple read_on(bytes listpack, unsigned long long ms, unsigned long long seq,
+                    unsigned long long lo_ms, unsigned long long lo_seq, Py_ssize_t limit, Walk before)
 
 @cython.locals(walk=Walk)
 cpdef tuple counts(bytes listpack)

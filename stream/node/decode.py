@@ -85,7 +85,7 @@ class Walk:
 
     __slots__ = (
         "behind", "body", "data", "dead", "end", "first", "flags", "live", "master_ms",
-        "master_seq", "ms", "names", "own", "p", "pos", "seen", "seq", "start", "tail", "width",
+        "master_seq", "met", "ms", "names", "own", "p", "pos", "seen", "seq", "start", "tail", "width",
     )  # fmt: skip
 
     data: bytes  # keeps alive what p points into
@@ -98,6 +98,7 @@ class Walk:
     behind: int  # backwards: where it must end, else 0
     tail: int  # backwards: the entry before is looked for here
     seen: int  # entries entered so far
+    met: int  # live entries entered so far, where read_on() counts them
     live: int  # as the master states
     dead: int
     width: int  # number of the master's names
@@ -119,7 +120,7 @@ def open_frame(data: bytes, ms: int, seq: int) -> Walk:
     walk.pos = HEADER
     walk.master_ms = walk.ms = ms
     walk.master_seq = walk.seq = seq
-    walk.seen = walk.behind = walk.own = walk.flags = walk.start = 0
+    walk.seen = walk.met = walk.behind = walk.own = walk.flags = walk.start = 0
     walk.live = integer(walk)
     walk.dead = integer(walk)
     walk.body = walk.pos
@@ -338,6 +339,44 @@ def decode(listpack: bytes, ms: int, seq: int, lo_ms: int, lo_seq: int, hi_ms: i
         found.append(take(walk))
         limit -= 1
     return found
+
+
+def read_on(listpack: bytes, ms: int, seq: int, lo_ms: int, lo_seq: int, limit: int, before: Walk | None
+            ) -> tuple[list[Entry], Walk]:
+    """The live entries of the node ``ms-seq`` from lo on, at most ``limit`` (-1: all); and the walk, for the next call.
+
+    ``before``: the walk of an earlier call, over the node as it was then. Where that has stopped before lo, and all up
+    to there is as it was, this one goes on there. Raises CorruptionError. Cost: the elements from there to the last
+    entry, and a comparison of the bytes before.
+    """
+    if before is None:
+        walk = open_node(listpack, ms, seq)
+    else:
+        walk = open_alike(listpack, ms, seq, before)
+        size = before.pos - before.first
+        if (
+            (before.ms < lo_ms or (before.ms == lo_ms and before.seq < lo_seq))
+            and walk.first + size <= walk.end
+            and same_part(walk.p, walk.first, before.p, before.first, size)
+        ):
+            walk.pos = walk.first + size
+            walk.ms, walk.seq, walk.seen, walk.met = before.ms, before.seq, before.seen, before.met
+    found = []
+    while limit != 0:
+        if not forward(walk):
+            check_counts(walk, walk.met)
+            break
+        below = walk.ms < lo_ms or (walk.ms == lo_ms and walk.seq < lo_seq)
+        if walk.flags & DELETED:
+            skip(walk)
+            continue
+        walk.met += 1
+        if below:
+            skip(walk)
+            continue
+        found.append(take(walk))
+        limit -= 1
+    return found, walk
 
 
 def counts(listpack: bytes) -> tuple[int, int]:
