@@ -1,6 +1,10 @@
 # The C types of record.py.
 
 cimport cython
+from libc.string cimport memcmp
+
+cdef inline bint is_same(const unsigned char *left, const unsigned char *right, Py_ssize_t at, Py_ssize_t size) noexcept:
+    return memcmp(left + at, right + at, size) == 0
 
 @cython.locals(size="Py_ssize_t", front="Py_ssize_t")
 cpdef object encode_change(list parts, bytes key, bytes value, bytes base)

@@ -45,17 +45,22 @@ def encode_change(parts: list[bytes], key: bytes, value: bytes | None, base: byt
     parts.append(value)
 
 
+def is_same(left: bytes, right: bytes, at: int, size: int) -> bool:  # cimport
+    """Whether both have the same bytes there."""
+    return left[at : at + size] == right[at : at + size]
+
+
 def common_front(value: bytes, base: bytes) -> int:
     """Up to where both are equal, behind the head; the head counts as equal."""
+    left = value
+    right = base
     at = len(base) - 1  # a node that has grown is its old form up to the end mark
-    if len(value) > at and value[DELTA_HEAD:at] == base[DELTA_HEAD:at]:
+    if len(value) > at and is_same(left, right, DELTA_HEAD, at - DELTA_HEAD):
         return at
     limit = min(len(value), len(base))
     at = DELTA_HEAD
-    while at + CHUNK <= limit and value[at : at + CHUNK] == base[at : at + CHUNK]:
+    while at + CHUNK <= limit and is_same(left, right, at, CHUNK):
         at += CHUNK
-    left = value
-    right = base
     while at < limit and left[at] == right[at]:
         at += 1
     return at

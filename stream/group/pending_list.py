@@ -70,6 +70,13 @@ class KnownBuckets:
         known = self._rows.get(at)
         return known[1] if known is not None and known[0] == value else self.keep(at, value, Bucket.decode(at, value))
 
+    def holder(self, txn: RaxTransaction, packed: bytes) -> Bucket | None:
+        """The one of these that holds the entry with this ID, which is in no other; None where none does."""
+        for at, (value, bucket) in self._rows.items():
+            if at[-16:] <= packed <= bucket.ids[-16:] and txn.get(at) == value and bucket.position(packed) >= 0:
+                return bucket
+        return None
+
     def keep(self, at: bytes, value: bytes, bucket: Bucket) -> Bucket:
         """Keep this one, which it returns, and three others at most."""
         if len(self._rows) >= _MOST_KNOWN:
@@ -199,7 +206,7 @@ class PendingList:
         """
         if not packed:
             return {}
-        old = self._floor(packed[:16])
+        old = self._known.holder(self._txn, packed[:16]) or self._floor(packed[:16])
         if old is not None and isinstance(old.consumers, int) and old.numbers == 0:
             low = old.position(packed)
             if low >= 0:
