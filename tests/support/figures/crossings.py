@@ -1,6 +1,6 @@
 """How many files of raxlog a warm call crosses, and how often one calls into another file than the one before.
 
-    RAXLOG_PURE=1 python tests/support/programs/crossings.py        plain kernels, so that each function can be seen
+    RAXLOG_PURE=1 python tests/support/figures/crossings.py        plain kernels, so that each function can be seen
 
     append, group read of 1, ack of 1, publish to a bound stream, opening a store that is there
 
