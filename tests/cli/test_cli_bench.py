@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_runs import CLI, Run, one_line
+from instructions import above
 from raxlog.tools.bench import CASES, TABLE
+from raxlog.tools.bench.cases import instructions as counting
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -106,6 +109,57 @@ def test_cpu_says_where_the_time_goes_by_package_and_function(raxlog_cli: Run) -
     assert any(row["name"].startswith("raxlog.") for row in profile["packages"])
     assert any(row["name"].count(".") >= 2 for row in profile["functions"])
     assert "in the kernel" in raxlog_cli("bench", "--cpu", "batches", "--slices", "1", "--seconds", "0.2")[1]
+
+
+@pytest.mark.parametrize("contender", ["raxlog", "sqlite3"])
+def test_every_call_whose_instructions_are_counted_runs_between_two_marks(contender: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-P", counting.__file__, contender, str(tmp_path), *counting.CALLS]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout.split(), ran.stderr) == (0, [*counting.CALLS], "")
+
+
+def test_instructions_and_system_calls_stand_beside_those_of_sqlite(
+        raxlog_cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def watched(tool: list[str], contender: str, calls: list[str], folder: Path, report: Callable[[], object]) -> None:
+        for number, call in enumerate(calls):
+            many = counting._times(call)[1]
+            for at, total in ((1, 7), (2, (1000 if contender == "raxlog" else 500) * many)):
+                (folder / f"{contender}.dump.{2 * number + at}").write_text(f"summary: 1\ntotals: {total}\n")
+            report()
+
+    monkeypatch.setattr(counting, "_watch", watched)
+    monkeypatch.setattr("shutil.which", lambda name: name if name == "valgrind" else None)
+    status, out, err = raxlog_cli("bench", "instructions", "--json")
+    assert (status, err) == (0, "")
+    found = contests(out)
+    assert [*found] == [*counting.CALLS.values(), "hand-over: append, group read of 1, ack of 1"]
+    for contest, figures in found.items():
+        assert [*figures] == ["sqlite3", "raxlog"]
+        ours = figures["raxlog"]
+        assert (ours["median"], ours["unit"]) == (3000 if "hand-over" in contest else 1000, "instructions")
+        assert (ours["ratio"], ours["system_calls"]) == (0.5, None)  # there is no strace
+    assert "system calls" not in raxlog_cli("bench", "instructions")[1]
+
+
+def test_system_calls_are_those_between_marks_each_once() -> None:
+    trace = ["7 execve(\"python\") = 0", "7 getppid() = 1", "7 fcntl(3, F_OFD_SETLKW <unfinished ...>",
+             "8 futex(0x1, FUTEX_WAKE) = 1", "7 <... fcntl resumed>) = 0", "7 --- SIGCHLD ---", "7 getppid() = 1",
+             "7 close(3) = 0", "7 getppid() = 1", "7 getppid() = 1", "7 exit_group(0) = ?"]
+    assert counting.system_calls(trace) == [1, 2, 1, 0]
+
+
+def test_three_percent_more_instructions_than_were_kept_are_too_many() -> None:
+    kept = {"append": 100_000, "ack": 200_000}
+    assert above({"append": 103_000, "ack": 150_000}, kept) == []
+    assert above({"append": 103_001, "ack": 206_100}, kept) == ["append", "ack"]
+
+
+def test_without_valgrind_instructions_are_status_2_and_one_line(
+        raxlog_cli: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, out, err = raxlog_cli("bench", "instructions")
+    assert (status, out) == (2, "")
+    assert "valgrind is not installed" in one_line(err)
 
 
 def test_what_cannot_be_run_is_status_2_and_one_line(raxlog_cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:

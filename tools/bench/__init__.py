@@ -36,6 +36,7 @@ CASES = {
     "publishing": ("publishing", "a message, by what it reaches"),
     "globs": ("publishing", "channels and their patterns"),
     "subjects": ("subjects", "matching among as many subscriptions as --entries"),
+    "instructions": ("instructions", "machine instructions and system calls of one call; needs valgrind, and strace"),
     "cliffs": ("cliffs", "calls by how much work they have"),
     "stalls": ("cliffs", "how long an append waits during a long call"),
     "arrow": ("arrow", "decoding to Arrow"),

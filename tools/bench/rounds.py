@@ -38,6 +38,7 @@ class Figure:
     ratios: list[float] = field(default_factory=list)  # above 1 is better than the first contender
     cpu: list[float] = field(default_factory=list)  # µs an operation; empty where it is not measured
     cpu_ratios: list[float] = field(default_factory=list)  # below 1 is less than the first contender
+    system_calls: list[float] = field(default_factory=list)  # of one operation; empty where they are not counted
 
     @property
     def median(self) -> float:

@@ -29,7 +29,7 @@ _BAR, _FUNCTIONS = 20, 30
 
 
 def _listed(names: dict[str, tuple[str, str]]) -> str:
-    return "\n".join(f"  {name:12}{meaning}" for name, (_, meaning) in names.items())
+    return "\n".join(f"  {name:14}{meaning}" for name, (_, meaning) in names.items())
 
 
 @command(
@@ -97,6 +97,7 @@ def _document(figure: Figure) -> dict[str, Any]:
         "contest": figure.contest, "contender": figure.contender, "unit": figure.unit, "median": figure.median,
         "low": low, "high": high, "rounds": figure.rates, "ratio": _median(figure.ratios),
         "cpu": _median(figure.cpu), "cpu_rounds": figure.cpu, "cpu_ratio": _median(figure.cpu_ratios),
+        "system_calls": _median(figure.system_calls),
     }
 
 
@@ -108,7 +109,7 @@ def _table(figures: list[Figure]) -> str:
     """A block for each contest, with columns of the same width in all."""
     contests = [(name, list(those)) for name, those in groupby(figures, lambda figure: figure.contest)]
     rows = [_row(figure, max(other.median for other in those)) for _, those in contests for figure in those]
-    lines = iter(output.table(rows, (1, 3, 4, 5, 6)))
+    lines = iter(output.table(rows, (1, 3, 4, 5, 6, 7)))
     return "\n".join(line for name, those in contests for line in ("", name, *(next(lines) for _ in those)))
 
 
@@ -120,6 +121,7 @@ def _row(figure: Figure, highest: float) -> list[str]:
         f"× {statistics.median(figure.ratios):.2f}" if figure.ratios else "",
         f"CPU {figure.cpu_median:,.1f} µs" if figure.cpu else "",
         f"× {statistics.median(figure.cpu_ratios):.2f}" if figure.cpu_ratios else "",
+        f"{statistics.median(figure.system_calls):.1f} system calls" if figure.system_calls else "",
         "━" * max(1, round(_BAR * figure.median / (highest or 1))),
     ]
 
