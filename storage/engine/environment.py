@@ -133,7 +133,6 @@ class Environment:
         try:
             files.open(self.readonly)
             self.map.open()
-            self._read_record()
             if self.readonly:
                 found = self._enter_as_reader()
             else:
@@ -141,13 +140,15 @@ class Environment:
                 self.map.follow()
                 found = presence.found
                 presence.clear_the_cut()
-                if abs(clocks.now_ms() - self.record.created_ms) < _YOUNG_MS:
-                    # Its creator may not have come to flush its name, on which all hangs.
-                    directory.sync_folder(self.path.parent)
             if clocks.held is not None:
                 _require_alone()
             with self.map.begin_read() as txn:
+                row = records.store_row(txn.get(STORE_KEY), self.path)
                 how, _, problems = self.last_end = judge(found, txn)
+            self.record = StoreRecord(row[1], row[2], row[4])
+            if not self.readonly and abs(clocks.now_ms() - self.record.created_ms) < _YOUNG_MS:
+                # Its creator may not have come to flush its name, on which all hangs.
+                directory.sync_folder(self.path.parent)
             if how != "clean":
                 cause = "killed process" if how == "killed" else how
                 # A program that set up no logging prints warnings: an end that lost nothing is none.
@@ -168,12 +169,6 @@ class Environment:
         found = enter_as_reader(shared)
         self.map.follow()
         return found
-
-    def _read_record(self) -> None:
-        with self.map.begin_read() as txn:
-            value = txn.get(STORE_KEY)
-        row = records.store_row(value, self.path)
-        self.record = StoreRecord(row[1], row[2], row[4])
 
     @property
     def is_open(self) -> bool:

@@ -165,7 +165,7 @@ class Log:
                 return
         with self.begin_raw() as raw:
             applied, chain, begun = unseal(raw.get(log_file.APPLIED))
-            self.look(raw)
+            self.seen = raw.id(), applied, chain
             self.reach(applied, chain, begun)
             overlay = self.overlay = Overlay(applied)
             while self.step(raw, overlay):

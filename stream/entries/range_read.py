@@ -24,7 +24,7 @@ from ...storage.format import keys, records
 from ...storage.trees.ordinals import DeadCounts
 from ...storage.trees.rax import Rax, RaxIterator, RaxTransaction
 from ..node import decode
-from ..node.entry import UNDECODABLE, Entry
+from ..node.entry import UNDECODABLE, Entry, as_texts
 from ..node.stream_id import StreamID, make_id, pack_id, unpack_id
 from . import header as headers
 from .header import StreamHeader, shown
@@ -72,7 +72,7 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
         while state.blocks:
             entries = _decoded(state.blocks, name, start, end, remaining, reverse)
             if encoding is not None:
-                entries = [entry.decoded(encoding, UNDECODABLE) for entry in entries]
+                entries = as_texts(entries, encoding, UNDECODABLE, None)
             yield from entries
             if remaining >= 0:
                 remaining -= len(entries)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.format import keys
-from .entry import UNDECODABLE
+from .entry import UNDECODABLE, as_texts
 from .model import Model
 
 MAX_MEMBER_NAME = 1 << 16
@@ -70,7 +70,7 @@ def text_of(raw: bytes, encoding: str | None) -> Text:
 def texts_of(entries: list[Any], encoding: str | None, model: Model | None = None) -> list[Entry[Any]]:
     """Entries as they are returned: with text where the store is open with an encoding, values of the handle's type."""
     if encoding is not None:
-        entries = [entry.decoded(encoding, UNDECODABLE) for entry in entries]
+        return as_texts(entries, encoding, UNDECODABLE, model)
     return entries if model is None else [entry.typed(model) for entry in entries]
 
 

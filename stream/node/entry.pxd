@@ -47,5 +47,11 @@ cdef list flatten_like(dict fields, list keys, list names)
 @cython.locals(flats=list, i="Py_ssize_t", at="Py_ssize_t", flat=list, column=list)
 cpdef object flatten_columns(list names, list columns)
 
+@cython.locals(found=list, raw=list, names=list, plain=bint, given=Entry, entry=Entry)
+cpdef list as_texts(list entries, str encoding, str errors, object model)
+
+@cython.locals(texts=list, raw=bytes)
+cdef list as_utf8(list values)
+
 @cython.locals(given=list, row=bytearray, at="Py_ssize_t", entry=Entry)
 cpdef bytes delivered(object entries)

@@ -115,14 +115,8 @@ class Entry:
         if self.names and isinstance(self.names[0], str):
             return self
         errors = errors or ("strict" if encoding else UNDECODABLE)
-        encoding = encoding or "utf-8"
-        pairs = zip(self.names, self.values, strict=True)
-        texts = [(name.decode(encoding, errors), value.decode(encoding, errors)) for name, value in pairs]
-        entry = Entry(self.ms, self.seq, texts)
-        entry.deliveries = self.deliveries
-        entry.idle = self.idle
-        entry._encoding = encoding
-        return entry.typed(getattr(self, "_model", None))
+        texts: list[Entry] = as_texts([self], encoding or "utf-8", errors, getattr(self, "_model", None))
+        return texts[0]
 
     def to_dict(self) -> dict[str, object]:
         """``{"id": "5-0", "fields": {…}}`` for json.dumps(), the fields as text: see decoded()."""
@@ -175,6 +169,40 @@ class Fields(dict[Any, Any]):
 def as_dict(names: list[Any], values: list[Any]) -> dict[Any, Any]:  # cimport
     """Both rows as a dict: the inner loop of every scan."""
     return Fields(zip(names, values, strict=True))
+
+
+def as_texts(entries: list[Any], encoding: str, errors: str, model: Model | None) -> list[Any]:
+    """The same entries with ``str`` instead of ``bytes``, those of a node with one row of names, as before."""
+    found: list[Entry] = []
+    raw: list[FieldText] = []  # the row of names of the entry before
+    names: list[str] = []  # and its texts
+    plain = encoding == "utf-8" and errors == UNDECODABLE
+    for given in entries:
+        if given.names is not raw:
+            raw = given.names
+            names = [name if isinstance(name, str) else name.decode(encoding, errors) for name in raw]
+        entry = Entry.__new__(Entry)
+        entry.ms, entry.seq = given.ms, given.seq
+        entry.names = names
+        entry.values = as_utf8(given.values) if plain else [
+            value if isinstance(value, str) else value.decode(encoding, errors) for value in given.values
+        ]
+        entry.deliveries, entry.idle = given.deliveries, given.idle
+        entry._encoding, entry._model = encoding, model
+        found.append(entry)
+    return found
+
+
+def as_utf8(values: list[Any]) -> list[str]:
+    """The texts of values, with lone surrogates for what is not UTF-8."""
+    texts: list[str] = []
+    for value in values:
+        if isinstance(value, str):
+            texts.append(value)
+            continue
+        raw: bytes = value  # a call of the decoder itself, once Cython knows the type
+        texts.append(raw.decode("utf-8", "surrogateescape"))
+    return texts
 
 
 def delivered(entries: Sequence[Entry]) -> bytes:

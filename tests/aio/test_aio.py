@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import random
@@ -42,6 +43,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Program], None]:
     def run_it(program: Program) -> None:
         with asyncio.Runner(loop_factory=lambda: new_loop(request.param)) as runner:
             runner.run(asyncio.sleep(0))
+            gc.collect()  # what tests before this one have dropped is not its own
             before = set(threading.enumerate()), len(os.listdir("/proc/self/fd"))
             runner.run(asyncio.wait_for(program(), 60))
             assert (set(threading.enumerate()), len(os.listdir("/proc/self/fd"))) == before
