@@ -11,6 +11,7 @@ valgrind or on plain kernels, figures are only printed. Who moves a kept figure 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import shutil
@@ -33,7 +34,8 @@ ROOM = 1 << 30  # bytes that three stores and callgrind's files have more than e
 
 def build() -> dict[str, str]:
     """What figures depend on."""
-    return {"python": sys.version, "configured": str(sysconfig.get_config_var("CONFIG_ARGS")),
+    configured = hashlib.sha256(str(sysconfig.get_config_var("CONFIG_ARGS")).encode()).hexdigest()[:16]
+    return {"python": sys.version, "configured": configured,
             "compiler": platform.python_compiler(), "machine": platform.machine(), "kernels": kernels.speed()}
 
 
