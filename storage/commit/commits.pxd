@@ -13,7 +13,7 @@ cdef class Call:
     cdef public object waiter
     cdef public Call then
     cdef public double woken
-    cdef public list brings
+    cdef public list group
 
 cdef class Commits:
     cdef readonly object env
@@ -31,7 +31,7 @@ cdef class Commits:
     cdef readonly Py_ssize_t wanted
     cdef readonly object gathered
     cdef readonly bint locked
-    cdef public tuple silent
+    cdef public tuple suspect
     cdef public object on_waiter
     cdef public object transaction_thread
     cdef public object open_write
@@ -45,7 +45,7 @@ cdef class Commits:
     cpdef object refuse_inside_transaction(self)
     cpdef bint is_awaited(self) except -1
 
-    @cython.locals(now=double, left=double, leader=Call)
+    @cython.locals(now=double, nap=double, leader=Call)
     cdef bint wait(self, Call call, double deadline, object timeout) except -1
     @cython.locals(call=Call, batch=list)
     cpdef object hand_on(self, Call own, bint calm)
@@ -62,7 +62,7 @@ cdef class Commits:
     cdef object apply_all(self, list batch)
     cdef object end(self, Call call, object error, object outside)
     cdef object reported(self, object error)
-    @cython.locals(many="Py_ssize_t", refused=list)
+    @cython.locals(count="Py_ssize_t", refused=list)
     cdef object attempt(self, list calls)
     @cython.locals(call=Call)
     cdef object run(self, WriteTransaction txn, list calls, list refused)

@@ -108,7 +108,7 @@ _waiter = _ThreadLock()
 class Call:
     """One caller's operation, and what became of it."""
 
-    __slots__ = ("brings", "done", "error", "gone", "operation", "result", "then", "thread", "waiter", "woken")
+    __slots__ = ("done", "error", "gone", "group", "operation", "result", "then", "thread", "waiter", "woken")
 
     def __init__(self, operation: Callable[[WriteTransaction], Any] | None) -> None:
         self.operation: Callable[[WriteTransaction], Any] | None = operation  # None: the call wants the lead for itself
@@ -120,7 +120,7 @@ class Call:
         self.waiter: Any = None  # the lock its caller sleeps on
         self.then: Call | None = None  # the call that this one wakes in turn
         self.woken: float = 0.0  # when that was asked for
-        self.brings: list[Call] | None = None  # calls without a thread, applied before this one and done before it
+        self.group: list[Call] | None = None  # calls without a thread, applied before this one and done before it
 
 
 class MappedFile(Map, Protocol):
@@ -169,7 +169,7 @@ class Commits:
 
     __slots__ = (
         "batch", "committing", "crowded", "env", "epoch", "files", "gathered", "last_batch", "last_commit", "leader",
-        "leading", "locked", "map", "mutex", "on_waiter", "open_write", "queue", "silent", "transaction_thread",
+        "leading", "locked", "map", "mutex", "on_waiter", "open_write", "queue", "suspect", "transaction_thread",
         "wanted", "warm", "warm_id", "writing",
     )
 
@@ -190,7 +190,7 @@ class Commits:
         self.gathered: threading.Lock = threading.Lock()
         self.gathered.acquire()
         self.locked: bool = False  # the writer's lock has been asked for
-        self.silent: tuple[Call | None, float] = (None, 0.0)  # a leader that does not lead, and since when
+        self.suspect: tuple[Call | None, float] = (None, 0.0)  # a leader believed dead, and when it was first seen idle
         self.on_waiter: Callable[[], None] | None = None  # called by a call that has to queue
         # The commit under way, and what is kept from one to the next.
         self.transaction_thread: int | None = None  # the thread that has a transaction of its own
@@ -223,7 +223,7 @@ class Commits:
         *others, last = calls
         for call in others:
             call.gone = True  # to be queued and woken is the last one's part
-        last.brings = others
+        last.group = others
         self.share(last, timeout)  # what came from outside is none of theirs: each has been tried alone
         return calls
 
@@ -288,7 +288,7 @@ class Commits:
         return call.result  # type: ignore[no-any-return]
 
     def part(self, call: Call) -> None:
-        """Leave the lead or the queue after an exception: in a thread, which no other strikes, if there can be one."""
+        """After an exception, give up the lead or leave the queue, in a fresh thread if possible."""
         if self.env.commits is not self or not HERE[0]:
             return  # it is the parent's
         if call.gone and call.then is None and self.leader is not call:
@@ -396,8 +396,8 @@ class Commits:
             if leader is not None and is_lost(self, call, leader, now):
                 leave(self, leader)
                 continue
-            left = min(deadline - now, _LOOK_AGAIN)
-            call.waiter.acquire(timeout=left if left > 0 else _LOOK_AGAIN)  # applied by now: the word comes soon
+            nap = min(deadline - now, _LOOK_AGAIN)
+            call.waiter.acquire(timeout=nap if nap > 0 else _LOOK_AGAIN)  # applied by now: the word comes soon
         if call.done:
             return False
         raise LockTimeout(
@@ -475,8 +475,8 @@ class Commits:
                     queue.popleft()
             self.last_batch = len(batch)
             for call in batch:
-                if call.brings is not None:
-                    self.batch = batch = _with_brought(batch)
+                if call.group is not None:
+                    self.batch = batch = _expanded(batch)
                     break
         with self.writing:
             begun = clocks.elapsed()
@@ -539,10 +539,10 @@ class Commits:
         refused: list[Call] = []  # those that have touched something before they raised
         while True:
             try:
-                many = len(refused)
+                count = len(refused)
                 for txn in self.begin():
                     self.run(txn, calls, refused)
-                if len(refused) == many:
+                if len(refused) == count:
                     return None
             except Exception as error:
                 return None if settle(self, error) and _is_known(error) else error
@@ -671,9 +671,9 @@ def _shares(call: Call) -> bool:
     return call.operation is not None
 
 
-def _with_brought(calls: list[Call]) -> list[Call]:
-    """The calls, each behind those that it brings and that are not done."""
-    return [one for call in calls for one in (*(each for each in call.brings or () if not each.done), call)]
+def _expanded(calls: list[Call]) -> list[Call]:
+    """The calls of submit_all(), each behind those of its group that are not done."""
+    return [member for call in calls for member in (*(each for each in call.group or () if not each.done), call)]
 
 
 def _is_known(error: Exception) -> bool:
@@ -704,13 +704,13 @@ _leave_as_thread: Final = noted(leave)
 
 def is_lost(commits: Commits, call: Call, leader: Call, now: float) -> bool:
     """Whether the leader that a waiting call sees has been struck, and leads no more."""
-    silent, since = commits.silent
+    suspect, since = commits.suspect
     if commits.leading.locked():
-        commits.silent = (None, 0.0)
-    elif leader.thread == call.thread or (leader is silent and now - since > _LEADERLESS):
+        commits.suspect = (None, 0.0)
+    elif leader.thread == call.thread or (leader is suspect and now - since > _LEADERLESS):
         return True
-    elif leader is not silent:
-        commits.silent = (leader, now)
+    elif leader is not suspect:
+        commits.suspect = (leader, now)
     return False
 
 

@@ -114,7 +114,7 @@ class Checkpoints:
             self.is_tended = True
 
     def stop(self) -> None:
-        """End the thread, and wait for its end."""
+        """Stop the thread and join it."""
         if self.forks != fork_hooks.forks:
             return
         _tended.discard(self)

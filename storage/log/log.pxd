@@ -1,7 +1,7 @@
 # The C types of log.py.
 
 cimport cython
-from .record cimport decode, encode_change, number_at
+from .record cimport decode, encode_change, read_u32
 from .ring cimport Ring
 from .room cimport Room
 from .transaction cimport Overlay, Version, View, WriteTransaction

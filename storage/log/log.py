@@ -49,7 +49,7 @@ from .record import (
     RECORD,
     decode,  # cimport
     encode_change,  # cimport
-    number_at,  # cimport
+    read_u32,  # cimport
 )
 from .recovery import find_damage, holds
 from .rest import Rest
@@ -310,7 +310,7 @@ class Log:
             if max(words[END], words[FLUSHED]) < self.pos:
                 self.refuse_lie(MOST_TRIES + 1)
         with self.mutex:
-            self.pos, self.chain, self.begun = self.reached  # where an exception has struck reach()
+            self.pos, self.chain, self.begun = self.reached  # undo a reach() that an exception broke off
             applied = words[APPLIED]
             if applied > self.overlay.floor:
                 self.prune(applied)
@@ -337,7 +337,7 @@ class Log:
 
     def follow(self, raw: Any, applied: int, chain: int, end: int) -> None:
         """Take in the records up to ``end``, with LMDB's snapshot of ``applied``. Moved."""
-        self.pos, self.chain, self.begun = self.reached  # where an exception has struck reach()
+        self.pos, self.chain, self.begun = self.reached  # undo a reach() that an exception broke off
         if applied > self.pos:
             self.start_anew(applied, chain)
         overlay = self.overlay
@@ -375,9 +375,9 @@ class Log:
             return False
         checksum = int.from_bytes(record[:8], "little")
         size = len(record)
-        after = (number_at(record, 12) | number_at(record, 16) << 32) + size
-        freed = number_at(record, 20)
-        self.last_epoch = self.ring.first_epoch(after - size, number_at(record, 24))
+        after = (read_u32(record, 12) | read_u32(record, 16) << 32) + size
+        freed = read_u32(record, 20)
+        self.last_epoch = self.ring.first_epoch(after - size, read_u32(record, 24))
         if freed:
             overlay.freed.append((after, freed))
         touched: dict[bytes, Any] = {}

@@ -17,4 +17,4 @@ cdef Py_ssize_t common_front(bytes value, bytes base) except -1
 cpdef list decode(bytes record, Py_ssize_t at, object base_of)
 
 @cython.locals(left="const unsigned char*", high="Py_ssize_t")
-cdef Py_ssize_t number_at(bytes body, Py_ssize_t at) except -1
+cdef Py_ssize_t read_u32(bytes body, Py_ssize_t at) except -1

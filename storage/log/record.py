@@ -1,6 +1,6 @@
 """A record of the log: one commit's changes, and how they lie in it. Written by the log, read by the log and the feed.
 
-    record    checksum (8), seeded by the one before │ length (4) │ LSN (8) │ pages freed (4) │ opening (4) │ changes
+    record    checksum (8), seeded by the one before │ length (4) │ LSN (8) │ pages freed (4) │ epoch (4) │ changes
     change    0 delete │ 1 put │ 2 delta: the first 48 bytes, how many behind them to keep, new bytes
     delete    0 │ key length (2) │ key
     put       1 │ key length (2) │ value length (4) │ key │ value
@@ -83,15 +83,15 @@ def decode(record: bytes, at: int, base_of: Callable[[bytes], bytes]) -> list[tu
             key = record[at : at + klen]
             at += klen
         elif kind == 1:
-            vlen = number_at(record, at + 3)
+            vlen = read_u32(record, at + 3)
             at += 7
             key = record[at : at + klen]
             at += klen
             value = record[at : at + vlen]
             at += vlen
         else:
-            front = number_at(record, at + 3)
-            middle = number_at(record, at + 7)
+            front = read_u32(record, at + 3)
+            middle = read_u32(record, at + 7)
             at += 11
             key = record[at : at + klen]
             at += klen
@@ -103,7 +103,7 @@ def decode(record: bytes, at: int, base_of: Callable[[bytes], bytes]) -> list[tu
     return found
 
 
-def number_at(body: bytes, at: int) -> int:
+def read_u32(body: bytes, at: int) -> int:
     """The little-endian uint32 at ``at``."""
     left = body
     high = left[at + 3]  # of a C type of its own: 24 places up, its highest bit would be the sign of an int
