@@ -207,7 +207,7 @@ class Commits:
         must be a function of the transaction alone. LockTimeout after ``timeout`` seconds.
         """
         call = Call(operation)
-        outside = self.share(call, timeout)
+        outside = self._share(call, timeout)
         if outside is not None:
             raise outside
         if call.error is not None:
@@ -224,16 +224,16 @@ class Commits:
         for call in others:
             call.gone = True  # to be queued and woken is the last one's part
         last.group = others
-        self.share(last, timeout)  # what came from outside is none of theirs: each has been tried alone
+        self._share(last, timeout)  # what came from outside is none of theirs: each has been tried alone
         return calls
 
-    def share(self, call: Call, timeout: float) -> Exception | None:
+    def _share(self, call: Call, timeout: float) -> Exception | None:
         """Queue a call until it is done, or lead: then the exception that came from outside, if any. LockTimeout."""
         self.refuse_inside_transaction()
         outside = None
         try:
-            for _ in self.lead(call, timeout):
-                outside = self.commit_batch()
+            for _ in self._lead(call, timeout):
+                outside = self._commit_batch()
         except BaseException as error:
             self.part(call)
             raise self.reported(error)  # noqa: B904 - its cause, if it is another
@@ -246,7 +246,7 @@ class Commits:
         self.refuse_inside_transaction()
         call = Call(None)
         try:
-            for _ in self.lead(call, timeout):
+            for _ in self._lead(call, timeout):
                 with self.writing:
                     for txn in self.begin():
                         self.transaction_thread = call.thread
@@ -276,7 +276,7 @@ class Commits:
         self.refuse_inside_transaction()
         call = Call(None)
         try:
-            for _ in self.lead(call, timeout):
+            for _ in self._lead(call, timeout):
                 with self.writing:
                     self.transaction_thread = call.thread
                     self.on_waiter = on_waiter
@@ -302,7 +302,7 @@ class Commits:
         """A transaction of what runs exclusively(); committed when this returns."""
         call = Call(operation)
         try:
-            outside = self.apply_all([call])
+            outside = self._apply_all([call])
         except BaseException:
             settle(self)
             raise
@@ -340,7 +340,7 @@ class Commits:
 
     # -- the queue ----------------------------------------------------------------------
 
-    def lead(self, call: Call, timeout: float) -> Iterator[None]:
+    def _lead(self, call: Call, timeout: float) -> Iterator[None]:
         """Queue the call until it is done or leads. A loop over this has one turn, while it leads, or none."""
         deadline = 0.0
         with self.mutex:
@@ -358,7 +358,7 @@ class Commits:
             if on_waiter is not None:
                 on_waiter()
         try:
-            while leads or self.wait(call, deadline, timeout):
+            while leads or self._wait(call, deadline, timeout):
                 with self.leading:
                     if self.leader is call:
                         self.locked = True
@@ -375,9 +375,9 @@ class Commits:
         except LockTimeout:
             leave(self, call)  # nothing has struck yet: what does now is followed by part()
             raise
-        self.pass_on(call)
+        self._pass_on(call)
 
-    def wait(self, call: Call, deadline: float, timeout: float) -> bool:
+    def _wait(self, call: Call, deadline: float, timeout: float) -> bool:
         """Sleep until the call leads, or is done (False). LockTimeout."""
         while not call.done:
             now = clocks.elapsed()
@@ -412,7 +412,7 @@ class Commits:
             self.locked = False
         batch = self.batch
         if len(batch) > 1:
-            self.wake_done(own, calm)
+            self._wake_done(own, calm)
         with self.mutex:
             queue = self.queue
             if len(batch) != 1 or not own.done:
@@ -428,7 +428,7 @@ class Commits:
             else:
                 self.leader = None
 
-    def wake_done(self, own: Call, calm: bool) -> None:
+    def _wake_done(self, own: Call, calm: bool) -> None:
         """Wake the first of those that are done; each wakes the next, unless others hold the interpreter."""
         main = threading.main_thread().ident
         with self.mutex:
@@ -444,7 +444,7 @@ class Commits:
         for call in done:
             wake(call)
 
-    def pass_on(self, call: Call) -> None:
+    def _pass_on(self, call: Call) -> None:
         """Wake the call behind this one, which leaves. May be rerun: a wake-up is a hint."""
         with self.mutex:  # either it is seen here which to wake, or wake_done() sees that this one has gone
             call.gone = True
@@ -459,11 +459,11 @@ class Commits:
 
     # -- leading ------------------------------------------------------------------------
 
-    def commit_batch(self) -> Exception | None:
+    def _commit_batch(self) -> Exception | None:
         """Commit what the queue holds. Returns the exception that came from outside, if one did."""
         wanted = self.last_batch
         if wanted > 1:
-            self.gather(wanted)
+            self._gather(wanted)
         queue = self.queue
         with self.mutex:
             if len(queue) == 1:
@@ -480,11 +480,11 @@ class Commits:
                     break
         with self.writing:
             begun = clocks.elapsed()
-            outside = self.apply_all(batch)
+            outside = self._apply_all(batch)
             self.last_commit = clocks.elapsed() - begun
         return outside
 
-    def gather(self, wanted: int) -> None:
+    def _gather(self, wanted: int) -> None:
         """Sleep until so many calls wait. An early wake-up costs a smaller batch."""
         self.gathered.acquire(blocking=False)  # a word that came too late for the leader before
         with self.mutex:
@@ -496,12 +496,12 @@ class Commits:
 
     # -- a batch: calls in one transaction ------------------------------------------------
 
-    def apply_all(self, batch: list[Call]) -> Exception | None:
+    def _apply_all(self, batch: list[Call]) -> Exception | None:
         """Apply and commit the calls; each gets its result or its own error, and is done.
 
         Returns the exception that came from outside, if one did.
         """
-        error = self.attempt(batch)
+        error = self._attempt(batch)
         if error is None:
             return None
         # What cannot be done together is done one by one, so that only what must fails.
@@ -510,12 +510,12 @@ class Commits:
         for call in batch:
             if not call.done:
                 if not alone:
-                    error = self.attempt([call])
+                    error = self._attempt([call])
                 if error is not None:
-                    outside = self.end(call, error, outside)
+                    outside = self._end(call, error, outside)
         return outside
 
-    def end(self, call: Call, error: Exception, outside: Exception | None) -> Exception | None:
+    def _end(self, call: Call, error: Exception, outside: Exception | None) -> Exception | None:
         """End a call that was tried alone, with this error. Returns the exception that came from outside, if any."""
         if call.done:
             return error  # it came once the commit counted
@@ -531,7 +531,7 @@ class Commits:
         reported.__cause__ = error
         return reported
 
-    def attempt(self, calls: list[Call]) -> Exception | None:
+    def _attempt(self, calls: list[Call]) -> Exception | None:
         """One transaction for all calls. Returns the error that prevented the commit (store unchanged), or None.
 
         Also the exception that came once the commit counted: then the calls are done.
@@ -696,7 +696,7 @@ def leave(commits: Commits, call: Call) -> None:
                 with commits.writing:
                     settle(commits)
                 commits.hand_on(call, False)
-    commits.pass_on(call)
+    commits._pass_on(call)
 
 
 _leave_as_thread: Final = noted(leave)

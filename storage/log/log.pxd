@@ -52,7 +52,7 @@ cdef class Log:
                    freed="Py_ssize_t")
     cpdef bint step(self, object raw, Overlay overlay) except -1
     @cython.locals(before=Version)
-    cpdef bytes base_of(self, object raw, Overlay overlay, unsigned long long lsn, bytes key)
+    cpdef bytes _base_of(self, object raw, Overlay overlay, unsigned long long lsn, bytes key)
     @cython.locals(overlay=Overlay, freed="unsigned long long", room=Room, is_written=bint)
     cpdef object commit(self, WriteTransaction txn)
     @cython.locals(overlay=Overlay, ring=Ring, rows=dict, parts=list, before=Version, version=Version,

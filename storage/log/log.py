@@ -231,7 +231,7 @@ class Log:
     def begin(self, begin: Callable[[], Any] | None = None) -> View:
         """A view for reading, of all that is acknowledged. NotAtRest."""
         if self.rest is not None and begin is None:
-            return self.begin_at_rest(self.rest)
+            return self._begin_at_rest(self.rest)
         tries = 0
         words = self.ring.words
         while True:
@@ -261,7 +261,7 @@ class Log:
             self.refuse_lie(tries)
             raw.abort()
 
-    def begin_at_rest(self, rest: Rest) -> View:
+    def _begin_at_rest(self, rest: Rest) -> View:
         """begin() where the view needs a lock of its own."""
         file = rest.read()
         try:
@@ -381,14 +381,14 @@ class Log:
         if freed:
             overlay.freed.append((after, freed))
         touched: dict[bytes, Any] = {}
-        for key, value in decode(record, HEAD, partial(self.base_of, raw, overlay, after)):
+        for key, value in decode(record, HEAD, partial(self._base_of, raw, overlay, after)):
             touched[key] = None
             overlay.write(key, value, after)
         self.reach(after, checksum, (after - size, self.chain))
         overlay.settle(touched)  # behind it: a view that begins now keeps what it sees
         return True
 
-    def base_of(self, raw: Any, overlay: Overlay, lsn: int, key: bytes) -> bytes:
+    def _base_of(self, raw: Any, overlay: Overlay, lsn: int, key: bytes) -> bytes:
         """The value before ``lsn``, which a delta of that record is relative to."""
         before = overlay.rows.get(key)
         if before is not None and before.lsn == lsn:
@@ -414,7 +414,7 @@ class Log:
         if freed:
             overlay.freed.append((txn.upto, freed))
         is_written = False
-        if room.fits(overlay) or self.fits_alone(txn):
+        if room.fits(overlay) or self._fits_alone(txn):
             is_written = self.append(txn, freed)
         else:
             room.direct += 1
@@ -423,7 +423,7 @@ class Log:
         self.commits += 1
         self.transaction = None
 
-    def fits_alone(self, txn: WriteTransaction) -> bool:
+    def _fits_alone(self, txn: WriteTransaction) -> bool:
         """Whether it fits once all before it is in LMDB."""
         self.checkpoints.make(True)
         return bool(self.room.fits(txn.overlay.pruned(txn.upto - 1)))
