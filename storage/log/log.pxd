@@ -27,6 +27,8 @@ cdef class Log:
     cdef public long long commits
     cdef public unsigned long long every
     cdef public unsigned long long last_epoch
+    cdef public dict foreign
+    cdef public unsigned long long foreign_all
     cdef public bint is_slotless
     cdef public object rest
     cdef object __weakref__
@@ -49,7 +51,7 @@ cdef class Log:
     @cython.locals(overlay=Overlay)
     cpdef object follow(self, object raw, unsigned long long applied, object chain, unsigned long long end)
     @cython.locals(after="unsigned long long", record=bytes, touched=dict, size="Py_ssize_t", key=bytes, value=bytes,
-                   freed="Py_ssize_t")
+                   freed="Py_ssize_t", foreign=dict)
     cpdef bint step(self, object raw, Overlay overlay) except -1
     @cython.locals(before=Version)
     cpdef bytes _base_of(self, object raw, Overlay overlay, unsigned long long lsn, bytes key)

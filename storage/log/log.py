@@ -79,6 +79,7 @@ SOURCE_HASH = ""
 PATIENCE = 30.0  # seconds to wait for another process' checkpoint: as a write does for its lock
 MOMENT = 0.1  # seconds to wait for a writer, where a record is behind the end
 MOST_TRIES = 20
+MOST_FOREIGN = 1 << 12
 MOST_MEMORY = 16 << 20  # bytes of an overlay, at which a checkpoint is due; at four times that a commit waits for it
 
 
@@ -114,6 +115,10 @@ class Log:
         # All, set before them: an exception between leaves no chain of another place.
         self.reached: tuple[int, int, tuple[int, int]] = (0, 0, (0, 0))
         self.overlay: Overlay = Overlay(0)
+        # What other processes have changed: by a key's first eight bytes and four behind the ninth, the LSN of the last
+        # change; of all keys where that lies behind. So a layer above finds what it keeps warm of one group still true.
+        self.foreign: dict[bytes, int] = {}
+        self.foreign_all: int = 0
         self.last_epoch: int = 0  # of the opening that wrote the record taken in last
         self.commits: int = 0
         self.waits: int = 0
@@ -360,6 +365,7 @@ class Log:
 
     def start_anew(self, upto: int, chain: int) -> None:
         """Stand at ``upto``, with nothing in the overlay: the tree has all."""
+        self.foreign_all = upto
         self.overlay = Overlay(upto)
         self.reach(upto, chain, (upto, chain))
 
@@ -381,8 +387,13 @@ class Log:
         if freed:
             overlay.freed.append((after, freed))
         touched: dict[bytes, Any] = {}
+        foreign = self.foreign
+        if len(foreign) > MOST_FOREIGN:
+            self.foreign_all = self.pos
+            foreign.clear()
         for key, value in decode(record, HEAD, partial(self._base_of, raw, overlay, after)):
             touched[key] = None
+            foreign[key[:8] + key[9:13]] = after
             overlay.write(key, value, after)
         self.reach(after, checksum, (after - size, self.chain))
         overlay.settle(touched)  # behind it: a view that begins now keeps what it sees

@@ -110,6 +110,7 @@ cdef class WriteTransaction(View):
     cpdef object keep(self, object env, dict warm, long long epoch)
     cpdef bint put(self, bytes key, bytes value, bint overwrite=*) except -1
     cpdef bint delete(self, bytes key) except -1
+    cpdef bint is_foreign(self, bytes mark, unsigned long long since) except -1
     cpdef bint is_untouched(self, long long before, object error) except -1
     cpdef object flush(self)
     cpdef object commit(self)

@@ -558,6 +558,8 @@ class WrittenLog(Protocol):
 
     pos: int
     transaction: WriteTransaction | None
+    foreign: dict[bytes, int]
+    foreign_all: int
 
     def snapshot(self) -> Any:
         """A read of LMDB's."""
@@ -617,6 +619,11 @@ class WriteTransaction(View):
             self.touched[key] = self.rows.get(key)
         self.overlay.write(key, None, self.upto)
         return True
+
+    def is_foreign(self, mark: bytes, since: int) -> bool:
+        """Whether another process has changed a key with this mark behind an LSN: its bytes up to 8, and 9 to 13."""
+        log = self.log
+        return bool(log.foreign_all > since or log.foreign.get(mark, 0) > since)
 
     def is_untouched(self, before: int, error: BaseException) -> bool:
         """Whether an operation that has raised is known to have changed nothing since ``changes`` was ``before``.

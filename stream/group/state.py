@@ -97,8 +97,9 @@ class GroupState:
     """One consumer group of a stream. In a write transaction it is kept warm, like a stream."""
 
     __slots__ = (
-        "_changed", "_consumers", "_group_changed", "_is_whole", "_least", "_times", "buckets", "entries_read", "gone",
-        "group", "key", "last", "moves", "name", "next_consumer", "number", "paused", "pending", "place", "subjects",
+        "_changed", "_consumers", "_group_changed", "_is_whole", "_least", "_times", "buckets", "entries_read",
+        "gone", "group", "key", "last", "mark", "moves", "name", "next_consumer", "number", "paused", "pending",
+        "place", "subjects",
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:
@@ -106,6 +107,7 @@ class GroupState:
         self.group: int = group
         self.name: bytes = name
         self.key: bytes = keys.group_family(number, keys.GROUP, group)
+        self.mark: bytes = self.key[:8] + self.key[9:13]  # of all its keys: see WriteTransaction.is_foreign()
         self.last: tuple[int, int] = (0, 0)
         self.entries_read: int = UNKNOWN
         self.pending: int = 0
