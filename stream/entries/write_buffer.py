@@ -275,7 +275,7 @@ class WriteBuffer(Attachment):
         number, header = (0, StreamHeader(name, limits)) if found is None else found
         with self._mutex:
             if hold == self._hold and self._phase != IDLE:
-                self._heads.setdefault(name, Head(writer.StreamWriter(number, header, 0, 0), found is not None))
+                self._heads.setdefault(name, Head(writer.StreamWriter(number, header, 0), found is not None))
 
     def _admit(self, clock: int, timeout: float, refusals: int,
                ticket: threading.Lock | None) -> tuple[threading.Lock, float] | None:

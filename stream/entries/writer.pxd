@@ -8,7 +8,6 @@ cdef class StreamWriter:
     cdef public object number
     cdef public object header
     cdef public object epoch
-    cdef public object since
     cdef public object stored
     cdef public bytes header_key
     cdef public object header_seed

@@ -54,15 +54,14 @@ class StreamWriter:
 
     __slots__ = (
         "begun", "epoch", "groups", "header", "header_key", "header_seed", "idle_from", "nodes_prefix", "number",
-        "since", "stored", "tail", "tail_bytes", "tail_changed", "tail_key", "tail_known", "tail_ordinal",
+        "stored", "tail", "tail_bytes", "tail_changed", "tail_key", "tail_known", "tail_ordinal",
         "tail_put_in", "tail_room", "tail_seed", "tail_span", "trial",
     )
 
-    def __init__(self, number: int, header: StreamHeader, epoch: int, since: int, stored: bytes | None = None) -> None:
+    def __init__(self, number: int, header: StreamHeader, epoch: int, stored: bytes | None = None) -> None:
         self.number: int = number
         self.header: StreamHeader = header
         self.epoch: int = epoch  # in which it was last compared with the disk (WriteTransaction)
-        self.since: int = since  # the LSN up to where it was
         self.stored = stored  # its header's record
         self.header_key: bytes = keys.header_key(number)
         self.header_seed: int = records.seed_of(self.header_key)
@@ -345,16 +344,13 @@ class StreamWriter:
         """Whether the stream is as it was left, beside what other processes have committed since.
 
         A change of its nodes changes its header, and no header recurs. The groups, which change independently,
-        are dropped where another process has changed one. One read.
+        are asked by themselves, once they are needed. One read.
         """
         if self.epoch != txn.epoch:
-            self.groups = {name: group for name, group in self.groups.items()
-                           if not txn.is_foreign(group.mark, self.since)}
-            self.idle_from = None
             if txn.get(self.header_key) != self.stored:
                 return False
+            self.idle_from = None
             self.epoch = txn.epoch
-            self.since = txn.upto - 1
         return True
 
 
@@ -401,7 +397,7 @@ def locate(txn: WriteTransaction, name: bytes) -> StreamWriter | None:
             txn.warm.pop(name, None)
             return None
         groups = writer.groups if writer is not None and writer.number == found[0] else {}
-        writer = txn.warm[name] = StreamWriter(*found, txn.epoch, txn.upto - 1, txn.get(keys.header_key(found[0])))
+        writer = txn.warm[name] = StreamWriter(*found, txn.epoch, txn.get(keys.header_key(found[0])))
         writer.groups = groups
     return writer
 
@@ -439,6 +435,6 @@ def create(txn: WriteTransaction, name: bytes, limits: NodeLimits) -> StreamWrit
     store[3] = number + 1
     txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, store))
     txn.put(keys.NAMES + name, records.seal(keys.NAMES + name, [number]))
-    writer = txn.warm[name] = StreamWriter(number, StreamHeader(name, limits), txn.epoch, txn.upto - 1)
+    writer = txn.warm[name] = StreamWriter(number, StreamHeader(name, limits), txn.epoch)
     writer.changed(txn)
     return writer

@@ -27,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, Self
 
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import CorruptionError, NoGroup
@@ -98,8 +98,8 @@ class GroupState:
 
     __slots__ = (
         "_changed", "_consumers", "_group_changed", "_is_whole", "_least", "_times", "buckets", "entries_read",
-        "gone", "group", "key", "last", "mark", "moves", "name", "next_consumer", "number", "paused", "pending",
-        "place", "subjects",
+        "epoch", "gone", "group", "key", "last", "mark", "moves", "name", "next_consumer", "number", "paused",
+        "pending", "place", "since", "subjects",
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:
@@ -108,6 +108,8 @@ class GroupState:
         self.name: bytes = name
         self.key: bytes = keys.group_family(number, keys.GROUP, group)
         self.mark: bytes = self.key[:8] + self.key[9:13]  # of all its keys: see WriteTransaction.is_foreign()
+        self.epoch: int = -1  # in which it was last found as on disk (WriteTransaction), and the LSN up to where it was
+        self.since: int = 0
         self.last: tuple[int, int] = (0, 0)
         self.entries_read: int = UNKNOWN
         self.pending: int = 0
@@ -153,6 +155,19 @@ class GroupState:
         if len(row) > 9:
             state.gone = row[9]
         return state
+
+    def current(self, txn: WriteTransaction) -> Self:
+        """The group, noted to be as on disk in this transaction."""
+        self.epoch, self.since = txn.epoch, txn.upto - 1
+        return self
+
+    def is_current(self, txn: WriteTransaction) -> bool:
+        """Whether it is as it was left: no other process has changed it since."""
+        if self.epoch != txn.epoch:
+            if txn.is_foreign(self.mark, self.since):
+                return False
+            self.current(txn)
+        return True
 
     def pel(self, txn: RaxTransaction, now: int = 0) -> PendingList:
         """The group's pending entries; ``now`` where delivery times are written."""
@@ -323,13 +338,16 @@ def find_group(txn: RaxTransaction, number: int, name: bytes) -> GroupState | No
 def locate_group(txn: WriteTransaction, stream: StreamWriter, name: bytes) -> GroupState | None:
     """The group of that name, warm, for this transaction; None if there is none."""
     state: GroupState | None = stream.groups.get(name)
+    if state is not None and not state.is_current(txn):
+        del stream.groups[name]
+        state = None
     if state is None:
         if not stream.header.groups:
             return None
         state = find_group(txn, stream.number, name)
         if state is not None:
             stream.idle_from = None
-            stream.groups[name] = state
+            stream.groups[name] = state.current(txn)
     return state
 
 
@@ -345,6 +363,7 @@ def working_groups(txn: WriteTransaction, stream: StreamWriter) -> tuple[list[Gr
     """
     if stream.idle_from is None:
         txn.flush()
+        stream.groups = {name: state for name, state in stream.groups.items() if state.is_current(txn)}
         prefix = keys.family(stream.number, keys.GROUP)
         rows = list(family_rows(txn, prefix))
         if len(rows) != stream.header.groups:
@@ -354,7 +373,8 @@ def working_groups(txn: WriteTransaction, stream: StreamWriter) -> tuple[list[Gr
             name, last, pending = _bounds(key, value)
             if pending and name not in stream.groups:
                 number = int.from_bytes(key[len(prefix):], "big")
-                stream.groups[name] = GroupState.from_row(stream.number, number, records.unseal(key, value))
+                state = GroupState.from_row(stream.number, number, records.unseal(key, value))
+                stream.groups[name] = state.current(txn)
             elif last < least and name not in stream.groups:
                 least = last
         stream.idle_from = least
@@ -422,7 +442,7 @@ def create_group(txn: WriteTransaction, stream: StreamWriter, name: bytes, last:
     state.last = last
     state.entries_read = entries_read
     state.subjects = subjects or []
-    stream.groups[name] = state
+    stream.groups[name] = state.current(txn)
     state.changed(txn)
     return state
 

@@ -268,6 +268,23 @@ def test_groups_with_nothing_pending_are_not_set_up_to_be_asked(store: raxlog.St
     assert not raxlog.check(store.path).problems
 
 
+def test_a_commit_of_another_process_asks_no_group_but_the_one_that_is_worked_on(
+    store: raxlog.Store, counted: Any
+) -> None:
+    stream = store.stream("s")
+    with store.transaction() as tx:
+        for n in range(MANY):
+            tx.stream("s").create_group(f"g{n}", "0", create_stream=True)
+    commit_elsewhere(store)
+    counts = counted(GroupState, "is_current")
+    counted(GroupState, "__init__")
+    stream.append({"n": 1})
+    assert counts["is_current"] == 0
+    assert len(stream.group("g1").read("a")) == 1
+    assert counts["is_current"] == 1
+    assert counts["__init__"] == 0  # it is still as it was left
+
+
 def test_a_thousand_streams_stay_warm(store: raxlog.Store, counted: Any) -> None:
     def append() -> None:
         with store.transaction() as tx:
