@@ -56,7 +56,7 @@ def since_set() -> int:
 class Watch:
     """Whether the wall clock is set while a store is open, in three words that its processes share.
 
-        MACHINE   the start of the machine, and the time namespace, of those that write and judge; 0: nobody's yet
+        MACHINE   the start of the machine, and the time namespace, of those that write and judge; 0: none yet
         STARTED   when that was, ms of the wall clock: where it has moved by more than _STEP, the clock has been set
         SET       when a process saw that last, ms of the boot clock
 

@@ -105,7 +105,7 @@ class State(MutableMapping[Name, bytes]):
         self._source.submit(operation)
 
     def clear(self) -> None:
-        """Delete all keys, in pieces of 10,000; in a transaction at once. A key that is set meanwhile may stay."""
+        """Delete all keys, in pieces of 10,000; in a transaction at once. A key that is set beside it may stay."""
         start: bytes | None = _STATE
         while start is not None:
             start = self._source.submit(partial(_delete_from, start))

@@ -127,7 +127,7 @@ def can_register(folder: Path) -> bool:
 
 
 def cannot_register(folder: Path, holder: int | None) -> str:
-    """What a reader is told that may not register beside that process, or one that is not known."""
+    """The message for a reader that may not register beside that process, or beside one that is not known."""
     return (
         f"{folder.parent} is open in {f'process {holder}' if holder else 'another process'}, and this process may not "
         f"register as a reader beside it. Read once that has closed it, or read a snapshot; or give this process "

@@ -1,7 +1,7 @@
 """The files of a store's folder that a process has open, and whether they are in place.
 
 They are used only while they are. If one is deleted or replaced, other processes do not see the one that is open here:
-two would write at the same time, each behind a lock of its own; or what one writes is in a file that nobody finds.
+two would write at the same time, each behind a lock of its own; or what one writes is in a file that no other finds.
 To look at each file costs a system call for each. To delete, rename or replace one changes its folder, and the time of
 that change cannot be set back, as the time of modification can (tar, rsync, touch): so a write looks at the two
 folders, by their names, and at the files only where something has changed. What has the store's own name is another
@@ -59,7 +59,7 @@ class StoreFiles:
         self.shared: FileIO | None = None
         self.presence: Presence | None = None
         self._store = -1
-        self._owner: object = None  # what tells the store, and its folder, from all others
+        self._owner: object = None  # what distinguishes the store, and its folder, from all others
         # The generation's folder, and each file; replaced as a whole, by a thread that reads beside one that writes.
         self._known: tuple[str, dict[str, _Identity]] = ("", {})
         self._events: Inotify | None = None  # of the two folders, since all was in place
@@ -173,7 +173,7 @@ class StoreFiles:
         if events is not None and self._looks % _BY_NAME and not events.poll(0):
             return None
         if events is not None:
-            events.drain()  # before the look, which sees what they told of
+            events.drain()  # before the look, which sees what they are about
         elif self._looks > _OFTEN:
             self._watch()
         displaced = self._look()

@@ -124,7 +124,7 @@ def read_on(txn: RaxTransaction, number: int, header: StreamHeader, last: tuple[
 
 def read_now(txn: RaxTransaction, number: int, header: StreamHeader, start: StreamID, count: int | None,
              place: Place | None = None) -> list[Entry]:
-    """Live entries with ID >= start, at most ``count``, in one transaction. ``place``: to be told the node."""
+    """Live entries with ID >= start, at most ``count``, in one transaction. ``place`` is set to the last node."""
     remaining = -1 if count is None else min(count, sys.maxsize)
     node_count = 2 if count is not None and count <= 200 else _MOST_NODES
     end = make_id(*header.last)

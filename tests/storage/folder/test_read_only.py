@@ -164,8 +164,8 @@ def test_a_user_who_cannot_register_is_told_of_each_writer_that_comes_and_reads_
                 store.stream("s").append({"n": number})
                 go_on()
                 for _ in range(3):
-                    told = child.heard()
-                    assert f"is open in process {os.getpid()}, and this process may not register" in told
+                    reported = child.heard()
+                    assert f"is open in process {os.getpid()}, and this process may not register" in reported
             go_on()
             assert [child.heard() for _ in range(3)] == [[*range(1, number + 1)], ["s"], "status"]
         go_on()
@@ -329,13 +329,13 @@ def test_a_data_file_that_may_not_be_read_is_told_as_that_and_not_as_one_that_ma
     for data in public_path.rglob("data.mdb"):
         data.chmod(0o600)
     with _as_nobody(use) as child:
-        (kind, told), (other, refused) = child.finish()
+        (kind, reported), (other, refused) = child.finish()
     assert (kind, other) == ("StoreError", "ReadOnlyStore")
-    assert "cannot be read" in told
-    assert "writing" not in told
-    assert "permissions" in told
+    assert "cannot be read" in reported
+    assert "writing" not in reported
+    assert "permissions" in reported
     assert "writing" in refused
-    assert str(public_path) in told
+    assert str(public_path) in reported
 
 
 def test_a_folder_that_may_not_be_searched_is_a_plain_error(public_path: Path) -> None:

@@ -263,10 +263,10 @@ def test_a_damaged_node_is_named_and_everything_else_can_be_read_and_written(pat
     node = "{}-{}".format(*records.node_id(key))
     with raxlog.open(path) as store:
         orders, mail = store.stream("orders"), store.stream("mail")
-        with pytest.raises(raxlog.CorruptionError) as told:
+        with pytest.raises(raxlog.CorruptionError) as raised:
             list(orders.range())
-        assert told.value.node == node
-        assert "orders" in str(told.value) or "no. 1" in str(told.value)
+        assert raised.value.node == node
+        assert "orders" in str(raised.value) or "no. 1" in str(raised.value)
         last = records.node_id(keys[1])[0] - 1  # the next node after it is whole, and vouches for the end
         assert [str(e.id) for e in orders.range(end=f"{last}-0")] == [f"{n + 1}-0" for n in range(last)]
         after = list(orders.range("100-0", "+"))

@@ -109,8 +109,8 @@ class Actor(NamedTuple):
     durable: bool = True
 
 
-NOBODY = -1
-OUT = Process("out", 0, (), 0, NOBODY)
+NONE = -1
+OUT = Process("out", 0, (), 0, NONE)
 KILLS, CUTS, ERRORS, ENTRIES = range(4)
 
 
@@ -193,13 +193,13 @@ class Model:
 
     def first(self) -> State:
         """A new store, in which all are that are no openers."""
-        empty = Generation(((None,),) * RING, Tree((), 0), 0, 0, 0, 0, 0, True, NOBODY)
+        empty = Generation(((None,),) * RING, Tree((), 0), 0, 0, 0, 0, 0, True, NONE)
         processes = [OUT] * (1 + max(one.process for one in self.cast))
         for one in self.cast:
             if one.role != "opener":
                 processes[one.process] = OUT._replace(where="inside")
         actors = tuple(("out" if one.role == "opener" else "idle", one.times) for one in self.cast)
-        return State((empty,), (0,), NOBODY, tuple(processes), actors, (), 0, 0, 0, frozenset(), 1, self.bounds)
+        return State((empty,), (0,), NONE, tuple(processes), actors, (), 0, 0, 0, frozenset(), 1, self.bounds)
 
     # -- the search ---------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class Model:
         actors = replaced(state.actors, first, state.actors[second])
         home = self.cast[first].process
         process = state.processes[home]
-        if process.following != NOBODY:
+        if process.following != NONE:
             process = process._replace(following=first + second - process.following)
             state = state._replace(processes=replaced(state.processes, home, process))
         return state._replace(actors=replaced(actors, second, state.actors[first]))
@@ -318,12 +318,12 @@ class Model:
         own = [at for at, one in enumerate(self.cast) if one.process == home]
         comes = state.left[ENTRIES] or self.cast[own[0]].role == "opener"
         actors = tuple(("out", comes and local[1]) if at in own else local for at, local in enumerate(state.actors))
-        generations = tuple(each._replace(checking=NOBODY) if each.checking in own else each
+        generations = tuple(each._replace(checking=NONE) if each.checking in own else each
                             for each in state.generations)
         if any(state.actors[at][0] == "half" for at in own):
             self.met.add("a record in part")
         return state._replace(actors=actors, generations=generations, processes=replaced(state.processes, home, OUT),
-                              writing=NOBODY if state.writing in own else state.writing,
+                              writing=NONE if state.writing in own else state.writing,
                               left=self.less(state, KILLS))
 
     def cut(self, state: State) -> Iterator[Step]:
@@ -334,7 +334,7 @@ class Model:
         every = [cell for each in state.generations for cell in each.cells]
         actors = tuple(("out", local[1]) for local in state.actors)
         base = state._replace(
-            writing=NOBODY, processes=(OUT,) * len(state.processes), actors=actors, left=self.less(state, CUTS),
+            writing=NONE, processes=(OUT,) * len(state.processes), actors=actors, left=self.less(state, CUTS),
             history=state.history[: state.safe], acknowledged=min(state.acknowledged, state.safe),
             shown=min(state.shown, state.safe))
         for cells in product(*every):
@@ -343,7 +343,7 @@ class Model:
                 generations = []
                 for at, each in enumerate(state.generations):
                     disk = tuple((one,) for one in cells[at * RING : at * RING + RING])
-                    each = each._replace(cells=disk, checking=NOBODY)
+                    each = each._replace(cells=disk, checking=NONE)
                     if not known:
                         each = each._replace(end=0, applied=0, flushed=0, kept=0, large=0, known=False)
                     generations.append(each)
@@ -448,7 +448,7 @@ class Model:
         state = self.entered(state, one)
         if next_record(here.cells, process.chain) is None:
             yield "finds nothing behind END, and has opened the store", self.stay(state, at, "idle", n)
-        elif state.writing != NOBODY:
+        elif state.writing != NONE:
             yield "finds a record behind END, and gives it up to the writer", self.stay(state, at, "idle", n)
         else:
             chain = self.caught_up(here, process.chain, one.name)
@@ -484,7 +484,7 @@ class Model:
         chain = record[1]
         view = chain if chain[-1] % 4 != MARK else state.history
         yield "moves END and FLUSHED behind the record of a killed call", self.stay(
-            state, at, "idle", n, process=process._replace(chain=chain), writing=NOBODY, history=view,
+            state, at, "idle", n, process=process._replace(chain=chain), writing=NONE, history=view,
             safe=state.safe if view is state.history else len(view),
             words={"end": position(chain), "flushed": position(chain)})
 
@@ -547,10 +547,10 @@ class Model:
                     tree: Tree, applied: Chain, end: int) -> Iterator[Step]:
         """Then the records up to there, each looked at once; and the view is made."""
         process, here = self.home(state, at)
-        if process.following not in (NOBODY, at):
+        if process.following not in (NONE, at):
             return
         chain, floor = process.chain, process.floor
-        if process.following == NOBODY and position(applied) > position(chain):
+        if process.following == NONE and position(applied) > position(chain):
             chain, floor = applied, len(applied)
         aim = max(end, position(applied))
         moved = len(applied) < floor
@@ -560,12 +560,12 @@ class Model:
             if record is not None:
                 chain = record[1]
         if moved:
-            if tree == here.tree and end == max(here.end, here.flushed) and state.writing == here.checking == NOBODY:
+            if tree == here.tree and end == max(here.end, here.flushed) and state.writing == here.checking == NONE:
                 raise self.refuse(one.name)
             self.met.add("a read finds the ring used again, or another's snapshot newer")
             yield "finds no record there any more, and begins again", self.stay(
                 state, at, "snapshot", n, then, acknowledged, shown,
-                process=process._replace(chain=chain, floor=floor, following=NOBODY))
+                process=process._replace(chain=chain, floor=floor, following=NONE))
         elif position(chain) < aim:
             yield "takes a record in", self.stay(
                 state, at, "follow", n, then, acknowledged, shown, tree, applied, end,
@@ -573,7 +573,7 @@ class Model:
         else:
             if floor < len(applied) <= len(chain):
                 floor = len(applied)
-            process = process._replace(chain=chain, floor=floor, following=NOBODY)
+            process = process._replace(chain=chain, floor=floor, following=NONE)
             view = tuple(each for each in tree.chain if each not in tree.lacks)
             view += tuple(each for each in chain[floor:] if each not in tree.chain)
             if tree != here.tree:
@@ -589,10 +589,10 @@ class Model:
     def lock(self, state: State, at: int, one: Actor, n: int) -> Iterator[Step]:
         """The writer's lock, and what others have written since. For a compaction, the copy, too."""
         process, here = self.home(state, at)
-        if state.writing != NOBODY:
+        if state.writing != NONE:
             return
         if here.large:
-            if here.checking == NOBODY:
+            if here.checking == NONE:
                 words: dict[str, Any] = {"large": 0}
                 at_tree = position(here.tree.chain)
                 if at_tree > here.end:
@@ -614,7 +614,7 @@ class Model:
             if process.generation:
                 return  # once is enough
             kind = MARK
-            copy = Generation(((None,),) * RING, Tree(chain, position(chain)), 0, 0, 0, 0, 0, False, NOBODY)
+            copy = Generation(((None,),) * RING, Tree(chain, position(chain)), 0, 0, 0, 0, 0, False, NONE)
             other["generations"] = (here, copy)
         element = 8 * state.number + 4 * one.durable + kind
         yield "takes the writer's lock" + (", and has the copy on disk" if other else ""), self.stay(
@@ -695,7 +695,7 @@ class Model:
         _, here = self.home(state, at)
         self.met.add("a commit fails")
         yield "flushes the log, and raises", self.stay(
-            state, at, "idle", n, words={"cells": flushed(here.cells)}, writing=NOBODY,
+            state, at, "idle", n, words={"cells": flushed(here.cells)}, writing=NONE,
             failed=state.failed | {record[1][-1]})
 
     def step_written(self, state: State, at: int, one: Actor, n: int, record: Record) -> Iterator[Step]:
@@ -741,14 +741,14 @@ class Model:
         if element % 4 == MARK:
             return self.stay(state, at, "begin", n, element)
         many = len(state.history)
-        return state._replace(writing=NOBODY, acknowledged=many, safe=many if one.durable else state.safe)
+        return state._replace(writing=NONE, acknowledged=many, safe=many if one.durable else state.safe)
 
     # -- checkpoints ----------------------------------------------------------------------
 
     def step_begin(self, state: State, at: int, one: Actor, n: int, element: int) -> Iterator[Step]:
         """Under the checkpoint's lock, with LMDB's write transaction: all records up to END are taken in."""
         process, here = self.home(state, at)
-        if here.checking != NOBODY or process.following != NOBODY:
+        if here.checking != NONE or process.following != NONE:
             return
         tree = here.tree
         words: dict[str, Any] = {"applied": max(here.applied, position(tree.chain)), "kept": max(here.kept, tree.start)}
@@ -814,14 +814,14 @@ class Model:
         if element % 4 == LARGE:
             yield "moves APPLIED and KEPT", self.stay(state, at, "grown", n, element, chain, words=words)
         else:
-            words["checking"] = NOBODY
+            words["checking"] = NONE
             yield "moves APPLIED and KEPT", self.checked(self.stay(state, at, "idle", n, words=words), at, n, element)
 
     def step_grown(self, state: State, at: int, one: Actor, n: int, element: int, chain: Chain) -> Iterator[Step]:
         """A large transaction counts."""
         process, _ = self.home(state, at)
         self.met.add("a large transaction")
-        words: dict[str, Any] = {"end": position(chain), "flushed": position(chain), "large": 0, "checking": NOBODY}
+        words: dict[str, Any] = {"end": position(chain), "flushed": position(chain), "large": 0, "checking": NONE}
         state = self.stay(state, at, "idle", n, process=process._replace(chain=chain), words=words)
         yield "moves END and FLUSHED, and returns", self.returned(state, at, one._replace(durable=True), n, element)
 
@@ -829,7 +829,7 @@ class Model:
         """After a checkpoint: the thread's is over, a commit goes on, a compaction changes CURRENT."""
         _, here = self.home(state, at)
         if here.checking == at:
-            state = self.stay(state, at, "idle", n, words={"checking": NOBODY})
+            state = self.stay(state, at, "idle", n, words={"checking": NONE})
         if not element:
             return state
         return self.stay(state, at, *(("point", n) if element % 4 == MARK else ("place", n, element)))
@@ -843,7 +843,7 @@ class Model:
     def step_pointed(self, state: State, at: int, one: Actor, n: int) -> Iterator[Step]:
         """The folder is flushed."""
         self.met.add("a compaction")
-        state = self.stay(state, at, "idle", n, current=(1,), writing=NOBODY)
+        state = self.stay(state, at, "idle", n, current=(1,), writing=NONE)
         yield "flushes the folder, and goes over", self.over(state, at, one, n, state.acknowledged, state.shown)
 
 
