@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .stream.follow import Follower
     from .stream.group.dead_letters import DeadLetter, DeadLetters
     from .stream.group.delete_policy import DeleteResult
-    from .stream.group.group import Group
+    from .stream.group.group import Group, worker
     from .stream.group.info import Autoclaimed, ConsumerInfo, GroupInfo, Pending, PendingSummary
     from .stream.group.job import Job
     from .stream.info import (
@@ -52,8 +52,9 @@ if TYPE_CHECKING:
         StreamInfo,
     )
     from .stream.jobs.deferred import Deferred
-    from .stream.jobs.outcome import Backoff, Counts, Discard, Retry, Snooze, TimeLimit
+    from .stream.jobs.outcome import Backoff, Cancelled, Counts, Discard, Retry, Snooze, TimeLimit
     from .stream.jobs.results import Result
+    from .stream.jobs.schedules import Schedule
     from .stream.jobs.worker import Worker
     from .stream.node.stream_id import StreamID
     from .stream.node.typed import Entry
@@ -106,18 +107,19 @@ _WHERE = {  # all others are errors
     "stream.node.entry": "Entry",
     "stream.info": "Configured ConsumerDetail FullInfo GroupDetail Maintenance Part PendingDetail StreamInfo",
     "stream.entries.retention": "Retention",
-    "stream.group.group": "Group",
+    "stream.group.group": "Group worker",
     "stream.group.info": "Autoclaimed ConsumerInfo GroupInfo Pending PendingSummary",
     "stream.group.job": "Job",
     "stream.jobs.deferred": "Deferred",
     "stream.jobs.results": "Result",
+    "stream.jobs.schedules": "Schedule",
     "stream.node.stream_id": "StreamID",
     "stream.group.delete_policy": "DeleteResult",
     "storage.wake.stop": "Stop",
     "stream.stream": "Stream",
     "stream.follow": "Follower",
     "stream.group.dead_letters": "DeadLetter DeadLetters",
-    "stream.jobs.outcome": "Backoff Counts Discard Retry Snooze TimeLimit",
+    "stream.jobs.outcome": "Backoff Cancelled Counts Discard Retry Snooze TimeLimit",
     "stream.jobs.worker": "Worker",
     "stream.state": "State",
     "pipeline": "Pipeline",
@@ -126,18 +128,18 @@ _WHERE = {  # all others are errors
 }
 
 __all__ = [  # noqa: F405
-    "AppendsLost", "Autoclaimed", "Backoff", "Binding", "ChannelMessage", "Compaction", "Configured", "Conflict",
-    "ConsumerBusy", "ConsumerDetail", "ConsumerInfo", "ConsumerStatus", "CorruptionError", "CountTooSmall", "Counts",
-    "DeadLetter", "DeadLetters", "Deferred", "DeleteResult", "Discard", "DumpChecksum", "DurableSubscription", "Entry",
-    "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo", "GroupStatus", "IDBelowDeleted",
-    "IDBelowEntries", "IDTooSmall", "IDZero", "InvalidArgument", "InvalidDump", "InvalidFields", "InvalidName",
-    "InvalidStreamID", "Job", "LastEnd", "LiveSubscription", "LiveSubscriptions", "LockTimeout", "Lost", "Maintenance",
-    "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream", "NoSubscription", "NotAStore", "NotInstalled",
-    "NotOwner", "Part", "Pending", "PendingDetail", "PendingSummary", "Pipeline", "RaxlogError", "Reached",
-    "ReadOnlyStore", "Reader", "Report", "Result", "Retention", "Retry", "SalvageReport", "SettingsConflict", "Snooze",
-    "State", "Status", "Stop", "Store", "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError",
-    "StreamExhausted", "StreamExists", "StreamID", "StreamInfo", "StreamStatus", "SubjectError", "Subscriber",
-    "SubscriptionError", "SubscriptionExists", "TimeLimit", "Transaction", "TransactionError", "UnsupportedFormat",
-    "Verification", "Worker", "__version__", "check", "glob_matches", "open", "redis_client", "restore", "salvage",
-    "subject_matches", "verify",
+    "AppendsLost", "Autoclaimed", "Backoff", "Binding", "Cancelled", "ChannelMessage", "Compaction", "Configured",
+    "Conflict", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo", "ConsumerStatus", "CorruptionError", "CountTooSmall",
+    "Counts", "DeadLetter", "DeadLetters", "Deferred", "DeleteResult", "Discard", "DumpChecksum", "DurableSubscription",
+    "Entry", "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo", "GroupStatus",
+    "IDBelowDeleted", "IDBelowEntries", "IDTooSmall", "IDZero", "InvalidArgument", "InvalidDump", "InvalidFields",
+    "InvalidName", "InvalidStreamID", "Job", "LastEnd", "LiveSubscription", "LiveSubscriptions", "LockTimeout", "Lost",
+    "Maintenance", "MalformedValue", "Manifest", "Message", "NoGroup", "NoSchedule", "NoStream", "NoSubscription",
+    "NotAStore", "NotInstalled", "NotOwner", "Part", "Pending", "PendingDetail", "PendingSummary", "Pipeline",
+    "RaxlogError", "Reached", "ReadOnlyStore", "Reader", "Report", "Result", "Retention", "Retry", "SalvageReport",
+    "Schedule", "SettingsConflict", "Snooze", "State", "Status", "Stop", "Store", "StoreClosed", "StoreError",
+    "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID", "StreamInfo", "StreamStatus",
+    "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit", "Transaction",
+    "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__", "check", "glob_matches", "open",
+    "redis_client", "restore", "salvage", "subject_matches", "verify", "worker",
 ]

@@ -6,8 +6,8 @@
 The public name of tools/aio/. docs/asyncio.md shows how it is used.
 """
 
-from .tools.aio.handles import AsyncGroup, AsyncState, AsyncStore, AsyncStream, open
+from .tools.aio.handles import AsyncGroup, AsyncState, AsyncStore, AsyncStream, open, worker
 from .tools.aio.waits import Readiness
 from .tools.aio.worker import AsyncWorker
 
-__all__ = ["AsyncGroup", "AsyncState", "AsyncStore", "AsyncStream", "AsyncWorker", "Readiness", "open"]
+__all__ = ["AsyncGroup", "AsyncState", "AsyncStore", "AsyncStream", "AsyncWorker", "Readiness", "open", "worker"]

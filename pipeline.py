@@ -93,6 +93,11 @@ class QueuedStream(QueuedCalls[Stream[Any]]):
     configure: Final = _queued(Stream.configure)
     create_group: Final = _queued(Stream.create_group)
     cancel_deferred: Final = _queued(Stream.cancel_deferred)
+    schedule: Final = _queued(Stream.schedule)
+    pause_schedule: Final = _queued(Stream.pause_schedule)
+    resume_schedule: Final = _queued(Stream.resume_schedule)
+    remove_schedule: Final = _queued(Stream.remove_schedule)
+    run_schedule: Final = _queued(Stream.run_schedule)
     range: Final = _queued(_range)
     get: Final = _queued(Stream.get)
     length: Final = _queued(Stream.__len__)
@@ -110,6 +115,7 @@ class QueuedGroup(QueuedCalls[Group]):
     read: Final = _queued(Group.read)
     ack: Final = _queued(Group.ack)
     nack: Final = _queued(Group.nack)
+    cancel: Final = _queued(Group.cancel)
     ack_delete: Final = _queued(Group.ack_delete)
     renew: Final = _queued(Group.renew)
     claim: Final = _queued(Group.claim)
@@ -161,7 +167,7 @@ class Pipeline(QueuedCalls[CommitScope]):
     def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
                node_max_entries: int | None = None, codec: Codec | None = None,
                type: Kind = None) -> QueuedStream:
-        """The stream of that name; its calls are queued. The options are those of Store.stream()."""
+        """The stream of that name; its calls are queued. The options are those of Store.stream(), but retention."""
         stream = self._handle.stream(name, compression=compression, node_max_bytes=node_max_bytes,
                                      node_max_entries=node_max_entries, codec=codec, type=type)
         return QueuedStream(self, stream)

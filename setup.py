@@ -34,6 +34,9 @@ FLAGS = ["-O2", "-g0", "-Werror=implicit-function-declaration"]
 # Without C types the time goes into calls of Python: what the rest of -O2 does takes long, and gains nothing there.
 # Not so for those that count, where select() would take 3 % longer.
 LIGHT = ["-O1", "-freorder-blocks-algorithm=stc", "-finline-small-functions", "-fpartial-inlining"]
+# Cython 3.3 lets go twice of an item by which the list of a comprehension cannot grow: in the function, and at its end.
+_APPEND = "    int result = PyList_Append(list, x);\n    "
+ONCE = f"{_APPEND}Py_DECREF(x);\n", f"{_APPEND}if (likely(result == 0)) Py_DECREF(x);\n"
 DIRECTIVES = {
     "language_level": 3,
     "annotation_typing": False,  # the types stand in the .pxd; annotations are for readers
@@ -142,6 +145,8 @@ class BuildKernels(build_ext):
         with self.cython:
             (made,) = cythonize([extension], include_path=[str(COPY)], compiler_directives=directives, quiet=True)
         extension.sources = made.sources
+        code = Path(made.sources[0]).read_text(encoding="utf-8")
+        write_if_new(Path(made.sources[0]), code.replace(*ONCE))
         # typed, and hardly any loop
         calls = extension.name.startswith(("raxlog.storage.commit.", "raxlog.storage.log."))
         full = (typed and not calls) or extension.name.endswith((".ordinals", ".count"))

@@ -204,8 +204,9 @@ def _group(txn: RaxTransaction, state: GroupState, number: int, header: headers.
         for member in members:
             first = next(pel.scan(StreamID.MIN, StreamID.MAX, member.number), None) if member.pending else None
             ages[member.number] = 0.0 if first is None else max(0, now - first[1].time) / 1000
-    lag = deliver.lag(txn, number, header, state.last, [])
-    waiting = max(0, now - Counter(txn, number, header).select(header.length - lag).ms) / 1000 if lag else 0.0
+    lag = deliver.lag(txn, header, state, by_subject=False)
+    counter = Counter(txn, number, header)
+    waiting = max(0, now - counter.select(counter.rank(make_id(*state.last).next())).ms) / 1000 if lag else 0.0
     return GroupStatus(
         text_of(state.name, encoding), lag, bool(state.subjects), make_id(*state.last), waiting, state.pending,
         state.pending - sum(member.pending for member in members), state.gone, idle, deliveries,

@@ -30,6 +30,7 @@ from .storage.notices import report
 from .storage.tree.lmdb_errors import translated
 from .storage.wake.stop import StopFlag
 from .stream.entries.header import NodeLimits
+from .stream.entries.retention import Retention
 from .stream.entries.session import StoreSource
 from .stream.entries.sweep import sweep
 from .stream.info import Maintenance
@@ -189,13 +190,15 @@ class Store:
     # -- streams ------------------------------------------------------------------------
 
     @overload
-    def stream(self, name: Name, *, type: type[V] | None = None, **options: Unpack[StreamOptions]) -> Stream[V]: ...
+    def stream(self, name: Name, *, type: type[V] | None = None, retention: Retention | None = None,
+               **options: Unpack[StreamOptions]) -> Stream[V]: ...
 
     @overload
-    def stream(self, name: Name, *, type: Kind, **options: Unpack[StreamOptions]) -> Stream[Either]: ...
+    def stream(self, name: Name, *, type: Kind, retention: Retention | None = None,
+               **options: Unpack[StreamOptions]) -> Stream[Either]: ...
 
     def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None, codec: Codec | None = None,
+               node_max_entries: int | None = None, codec: Codec | None = None, retention: Retention | None = None,
                type: Kind = None) -> Stream[Either]:
         """A handle on the stream of that name; the first append creates the stream.
 
@@ -205,6 +208,8 @@ class Store:
         ``type``              a dataclass, TypedDict, msgspec.Struct or pydantic model: append() takes its objects,
                               and the ``value`` of an entry is one. Without ``codec``, the stream's codec is used, or
                               "json" if it has none. NotInstalled without raxlog[models]
+        ``retention``         a raxlog.Retention: the stream is made and configured at once, as by
+                              configure(retention=…, codec=…); one commit, unless all that is set already
 
         The other options apply if this handle creates the stream:
         ``compression``       "none", "zstd" (full nodes are compressed with zstd, level 3) or
@@ -217,7 +222,7 @@ class Store:
         int or float.
         """
         self._source.require_open()
-        return self._streams.handle(name, compression, node_max_bytes, node_max_entries, codec, type)
+        return self._streams.handle(name, compression, node_max_bytes, node_max_entries, codec, type, retention)
 
     def streams(self) -> list[Text]:
         """The names of all streams, in the order of their bytes."""
@@ -262,7 +267,7 @@ class Store:
     def state(self) -> State:
         """A small durable key-value space, which transactions can change together with streams."""
         self._source.require_open()
-        return State(self._source)
+        return State(self._source, self._streams.encoding)
 
     def transaction(self) -> Transaction:
         """All or nothing over streams, groups, state and publishing: ``with store.transaction() as tx``.

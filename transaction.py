@@ -30,6 +30,7 @@ from .storage.errors import NotOwner, TransactionError
 from .storage.fork_hooks import look
 from .storage.log.transaction import WriteTransaction
 from .storage.tree.lmdb_errors import is_failure, translate_error
+from .stream.entries.retention import Retention
 from .stream.entries.session import Source, StoreSource
 from .stream.entries.sweep import sweep
 from .stream.group.group import Group
@@ -116,17 +117,19 @@ class CommitScope:
         return self._source
 
     @overload
-    def stream(self, name: Name, *, type: type[V] | None = None, **options: Unpack[StreamOptions]) -> Stream[V]: ...
+    def stream(self, name: Name, *, type: type[V] | None = None, retention: Retention | None = None,
+               **options: Unpack[StreamOptions]) -> Stream[V]: ...
 
     @overload
-    def stream(self, name: Name, *, type: Kind, **options: Unpack[StreamOptions]) -> Stream[Either]: ...
+    def stream(self, name: Name, *, type: Kind, retention: Retention | None = None,
+               **options: Unpack[StreamOptions]) -> Stream[Either]: ...
 
     def stream(self, name: Name, *, compression: Compression | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None, codec: Codec | None = None,
+               node_max_entries: int | None = None, codec: Codec | None = None, retention: Retention | None = None,
                type: Kind = None) -> Stream[Either]:
         """The stream of that name, inside this commit; the options are those of Store.stream()."""
         self._open()
-        return self._streams.handle(name, compression, node_max_bytes, node_max_entries, codec, type)
+        return self._streams.handle(name, compression, node_max_bytes, node_max_entries, codec, type, retention)
 
     def group(self, stream: Name, group: Name) -> Group:
         """A consumer group of a stream, inside this commit."""
@@ -135,7 +138,7 @@ class CommitScope:
     @property
     def state(self) -> State:
         """The durable key-value space, inside this commit."""
-        return State(self._open())
+        return State(self._open(), self._streams.encoding)
 
     def publish(self, subject: Text, fields: Fields) -> Reached:
         """Store.publish() as part of the commit: subscribers get the message after the commit."""

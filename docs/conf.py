@@ -30,7 +30,8 @@ highlight_language = "none"
 nitpicky = True
 nitpick_ignore_regex = [  # of types
     ("py:.*", r"(raxlog\.)?(storage|stream|index|recovery|testing|tools|store|pipeline|transaction|typed)\..*"),
-    ("py:.*", r"(collections|os|datetime|pathlib|typing|threading|pa|pyarrow|asyncio|types|enum|redis|taskiq)\..*"),
+    ("py:.*", r"(collections|os|datetime|pathlib|typing|threading|asyncio|types|enum)\..*"),
+    ("py:.*", r"(pa|pc|pyarrow|duckdb|polars|redis|taskiq)\..*"),
     ("py:.*", r"([A-Za-z]\w*|raxlog\.\w+Error)"),  # a type of the standard library, or an alias
 ]
 

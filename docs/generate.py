@@ -90,8 +90,8 @@ def errors_page() -> str:
     tree(raxlog.RaxlogError, 0)
     handlers = "`raxlog.Retry`, `raxlog.Snooze`, `raxlog.Discard`"
     parts += ["", f"A worker's handler may raise {handlers}, which decide what happens to its",
-              "entry and are not errors. `raxlog.TimeLimit` is raised in a handler that takes too long. See",
-              "[jobs](../jobs.md).", "",
+              "entry and are not errors. `raxlog.TimeLimit` is raised in a handler that takes too long, and",
+              "`raxlog.Cancelled` in one whose entry has been cancelled. See [jobs](../jobs.md).", "",
               "On the command line an error is one line on stderr. The exit status is 1 if the answer is no (no such",
               "stream, group or entry), 2 for wrong usage, and 3 if the store cannot be opened, read or written.", ""]
     return "\n".join(parts)

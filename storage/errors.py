@@ -6,7 +6,7 @@
     ├── StreamError                     NoStream (KeyError), StreamExists, NoGroup (KeyError), GroupExists,
     │                                   ConsumerBusy, NotOwner, Conflict, StreamExhausted, MalformedValue (ValueError),
     │                                   IDTooSmall (IDZero, IDBelowEntries, IDBelowDeleted),
-    │                                   CountTooSmall (InvalidArgument)
+    │                                   CountTooSmall (InvalidArgument), NoSchedule (KeyError)
     ├── SubscriptionError               NoSubscription (KeyError), SubscriptionExists
     ├── StoreError                      NotAStore, UnsupportedFormat, StoreFull, StoreClosed, ReadOnlyStore,
     │                                   SettingsConflict, AppendsLost, LockTimeout (TimeoutError)
@@ -75,6 +75,12 @@ class StreamExists(StreamError):
 
 class NoGroup(StreamError, KeyError):
     """The stream has no consumer group of that name, or does not exist."""
+
+    __str__ = Exception.__str__
+
+
+class NoSchedule(StreamError, KeyError):
+    """The stream has no schedule of that name, or does not exist."""
 
     __str__ = Exception.__str__
 

@@ -11,7 +11,7 @@ class Figures:
     """The base of what calls return. Not a tuple: a figure has its name, and no place."""
 
     def to_dict(self) -> dict[str, object]:
-        """The figures by name; those within them, too."""
+        """The figures by name; those within them, too. An entry stays an entry."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
@@ -30,7 +30,7 @@ def _plain(value: Any) -> Any:
 class Lost(Figures):
     """The appends to one stream that AppendsLost reports: their number, the first ID and the last ID."""
 
-    stream: bytes
+    stream: str | bytes
     first: tuple[int, int]
     last: tuple[int, int]
     entries: int

@@ -8,11 +8,11 @@ from .errors import StoreError
 
 
 def start(thread: Thread) -> None:
-    """Start it. StoreError where the system gives no thread; then it has never been."""
+    """Start it. StoreError where the system gives no thread, or no memory for one; then it has never been."""
     try:
         thread.start()
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         raise StoreError(
-            f"the system gives no thread ({error}) for {thread.name!r}. Raise the limit (ulimit -u or -v, pids of a "
-            "container), or end others, and try again; what has been acknowledged stays."
+            f"the system gives no thread ({error or 'no memory'}) for {thread.name!r}. Raise the limit (ulimit -u or "
+            "-v, pids of a container), or end others, and try again; what has been acknowledged stays."
         ) from error

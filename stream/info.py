@@ -63,10 +63,6 @@ class StreamInfo(Figures):
     idempotence_cap: int | None  # how many of each producer at most; None: no cap
     remembered: int  # of all producers, with those that can be forgotten
 
-    def to_dict(self) -> dict[str, object]:
-        """The figures by name; of the retention the rules that are set."""
-        return Figures.to_dict(self) | {"retention": self.retention and self.retention.to_dict()}
-
 
 @dataclass(frozen=True, slots=True)
 class PendingDetail(Figures):
@@ -136,8 +132,7 @@ class Configured(Figures):
 
     def to_dict(self) -> dict[str, object]:
         """What has changed by name; of the retention the rules that are set."""
-        changed = Figures.to_dict(self) | {"retention": None if self.retention is None else self.retention.to_dict()}
-        return {name: value for name, value in changed.items() if value is not None}
+        return {name: value for name, value in Figures.to_dict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +190,7 @@ def _describe(snapshot: SnapshotSource, txn: RaxTransaction, name: bytes, number
         compression=_CODECS[limits.codec],
         schema={} if header.schema is None else header.schema.fields,
         schema_checked=header.schema is not None and header.schema.checked,
-        retention=header.retention,
+        retention=None if header.retention is None else Retention(*header.retention),
         deferred=header.deferred,
         next_due=time_at(header.due) if header.deferred else None,
         codec=header.codec,
@@ -259,7 +254,7 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
         text_of(state.name, encoding),
         make_id(*state.last),
         None if state.entries_read == UNKNOWN else state.entries_read,
-        deliver.lag(txn, number, header, state.last, state.subjects),
+        deliver.lag(txn, header, state),
         deliver.redis_lag(header, state),
         state.pending,
         state.pending - sum(consumer.pending for consumer in consumers),

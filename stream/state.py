@@ -12,7 +12,7 @@ from ..storage.format import keys, records
 from ..storage.log.transaction import WriteTransaction
 from ..storage.trees.rax import Rax, RaxTransaction, family_rows
 from .entries.session import PIECE, Source
-from .node.arguments import Fields, Name, Value, stored_bytes
+from .node.arguments import Fields, Name, Text, Value, stored_bytes, text_of
 
 MAX_STATE_VALUE = 1 << 24
 
@@ -24,17 +24,18 @@ T = TypeVar("T")
 
 
 class State(MutableMapping[Name, bytes]):
-    """A small durable key-value space next to the streams: one sorted map of bytes to bytes. Made by store.state.
+    """A small durable key-value space next to the streams: one sorted map of names to bytes. Made by store.state.
 
-    Keys take up to 502 bytes, values up to 16 MB; InvalidArgument beyond that. In a transaction,
-    ``tx.state`` is part of it; ``store.state`` reads the last committed state, and each call
-    that writes through it is one commit, of many keys too, but for clear().
+    Keys come as names do, as text or bytes, in the order of their bytes; values are bytes. Keys take up to 502 bytes,
+    values up to 16 MB; InvalidArgument beyond that. In a transaction, ``tx.state`` is part of it; ``store.state`` reads
+    the last committed state, and each call that writes through it is one commit, of many keys too, but for clear().
     """
 
-    __slots__ = ("_source",)
+    __slots__ = ("_encoding", "_source")
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, encoding: str | None = None) -> None:
         self._source = source
+        self._encoding = encoding
 
     def __getitem__(self, key: Name) -> bytes:
         full = _state_key(key)
@@ -78,7 +79,7 @@ class State(MutableMapping[Name, bytes]):
         item = self._source.submit(operation)
         if item is None:
             raise KeyError("popitem(): there are no keys")
-        return item
+        return text_of(item[0], self._encoding), item[1]
 
     def setdefault(self, key: Name, default: Value = b"") -> bytes:
         """What the key holds; where there is no such key, it is set to ``default``, by one caller only."""
@@ -114,15 +115,12 @@ class State(MutableMapping[Name, bytes]):
         with self._source.read() as txn:
             return txn.get(_state_key(key)) is not None  # type: ignore[arg-type]
 
-    def __iter__(self) -> Iterator[bytes]:
-        return iter([key for key, _ in self.rows()])
+    def __iter__(self) -> Iterator[Text]:
+        return iter([key for key, _ in rows_of(self)])
 
-    def between(self, start: Name, end: Name | None = None, count: int | None = None) -> list[bytes]:
+    def between(self, start: Name, end: Name | None = None, count: int | None = None) -> list[Text]:
         """Keys from ``start`` up to but not including ``end``, in order, at most ``count``. Reads no values."""
-        last = None if end is None else _state_key(end)
-        with self._source.read() as txn:
-            rows = takewhile(lambda row: last is None or row[0] < last, family_rows(txn, _STATE, _state_key(start)))
-            return [bytes(key[len(_STATE):]) for key, _ in islice(rows, count)]
+        return [text_of(key, self._encoding) for key in keys_between(self, start, end, count)]
 
     def items(self) -> ItemsView[Name, bytes]:
         """Keys and values of one moment, like a dict's."""
@@ -132,34 +130,43 @@ class State(MutableMapping[Name, bytes]):
         """The values of one moment, in the order of their keys."""
         return _Values(self)
 
-    def rows(self) -> list[tuple[bytes, bytes]]:
-        """All keys with their values, of one moment, in order. CorruptionError if a value is missing."""
-        with self._source.read() as txn:
-            rows = list(Rax(txn, _STATE).items())
-            count = _count(txn)
-        found = len(dict(rows))  # a damaged page can lead to one key twice, and past another
-        if found != len(rows) or (count is not None and found != count):
-            raise CorruptionError(f"{found} keys of state are found, and {count} are counted: some have vanished")
-        return [(key, records.unseal(_STATE + key, value)[0]) for key, value in rows]
-
     def __len__(self) -> int:
         with self._source.read() as txn:
             count = _count(txn)
             return Rax(txn, _STATE).numele if count is None else count
 
 
+def keys_between(state: State, start: Name, end: Name | None = None, count: int | None = None) -> list[bytes]:
+    """State.between(), in bytes."""
+    last = None if end is None else _state_key(end)
+    with state._source.read() as txn:
+        rows = takewhile(lambda row: last is None or row[0] < last, family_rows(txn, _STATE, _state_key(start)))
+        return [bytes(key[len(_STATE):]) for key, _ in islice(rows, count)]
+
+
+def rows_of(state: State) -> list[tuple[Text, bytes]]:
+    """All keys with their values, of one moment, in order. CorruptionError if a value is missing."""
+    with state._source.read() as txn:
+        rows = list(Rax(txn, _STATE).items())
+        count = _count(txn)
+    found = len(dict(rows))  # a damaged page can lead to one key twice, and past another
+    if found != len(rows) or (count is not None and found != count):
+        raise CorruptionError(f"{found} keys of state are found, and {count} are counted: some have vanished")
+    return [(text_of(key, state._encoding), records.unseal(_STATE + key, value)[0]) for key, value in rows]
+
+
 class _Items(ItemsView[Name, bytes]):
     _mapping: State
 
     def __iter__(self) -> Iterator[tuple[Name, bytes]]:
-        return iter(self._mapping.rows())
+        return iter(rows_of(self._mapping))
 
 
 class _Values(ValuesView[bytes]):
     _mapping: State
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter([value for _, value in self._mapping.rows()])
+        return iter([value for _, value in rows_of(self._mapping)])
 
 
 def row_of(txn: RaxTransaction, key: bytes) -> bytes | None:

@@ -8,7 +8,7 @@ return nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -36,7 +36,7 @@ from .entries import header as headers
 from .entries import range_read, trim, writer
 from .entries.header import NodeLimits, shown
 from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, parse_claim
-from .entries.retention import Retention, parsed_retention
+from .entries.retention import Retention, parsed_retention, row_of
 from .entries.schema import StreamSchema, parsed_schema
 from .entries.session import PIECE_ASKED, Source, StoreSource, in_pieces
 from .follow import Follower
@@ -47,7 +47,9 @@ from .group.state import all_groups, create_group, locate_group
 from .group.subject_filter import checked_subjects
 from .info import Configured, FullInfo, Part, StreamInfo, describe, describe_fully
 from .jobs import deferred as jobs
+from .jobs import schedules as scheduling
 from .jobs.deferred import Deferred
+from .jobs.schedules import Coalesce, Schedule
 from .node.arguments import Codec, Compression, Name, Refs, Text, member_name, text_of, texts_of, whole
 from .node.decode import flatten
 from .node.entry import Flattened, flatten_all
@@ -70,6 +72,7 @@ from .node.values import RAW, checked_codec, encoded
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from .columns.arrow import Tally
     from .columns.projection import Schema
@@ -260,8 +263,62 @@ class Stream(Generic[V]):
         return jobs.read_deferred(self._source, self._name, self._encoding)
 
     def cancel_deferred(self, token: str) -> bool:
-        """Cancel a deferred entry; False if it was appended or cancelled. InvalidArgument if it is not a token."""
+        """Cancel a deferred entry; False if it was appended or cancelled.
+
+        InvalidArgument if that is not a token, or that of a schedule's tick: see pause_schedule().
+        """
         return jobs.cancel(self._source, self._name, token)
+
+    def schedule(self, name: Name, fields: Appended, *, cron: str | None = None, every: float | None = None,
+                 tz: str = "UTC", coalesce: Coalesce = "latest", misfire_grace: float | None = None,
+                 jitter: float = 0) -> Schedule:
+        """Append an entry with these fields again and again, at the times of ``cron`` or ``every`` so many seconds.
+
+        ``cron``: minute, hour, day of the month, month, day of the week, on the clocks of the zone ``tz``. A time that
+        daylight saving skips comes once, as soon as that is over; one that it repeats comes the first time only. If
+        minute or hour begin with ``*`` the times are those that pass, as in cron. ``every`` counts them from this call:
+        the first entry comes one interval after it.
+
+        ``name``: up to 400 bytes. The same name again with an equal definition changes nothing, so that a program may
+        call this at each start; with another one it plans the next tick anew, from now on. Entries are appended as
+        those of defer(), by whichever process comes first, each nominal time at most once; the commit that appends one
+        defers the next. ``entry.scheduled`` is that time, later than which an entry comes by up to ``jitter`` seconds
+        (as many as ``every``, or an hour), the same for each time in any process.
+
+        Where several times have passed, because nothing has read or appended, ``coalesce`` says which are appended: the
+        "latest", the "earliest", or "all". One that is later than ``misfire_grace`` seconds is not. A clock that is
+        set back delays entries; if by more than a day, next times are planned anew, which is logged.
+
+        Creates the stream. Raises InvalidArgument, also for an expression that never comes, a zone that is not known
+        here, and a stream whose IDs are not those of a clock; and the errors of append(). Costs about twice a defer(),
+        however many schedules there are.
+        """
+        (prepared,), codec = self._prepared((fields,))
+        return scheduling.define(self._source, self._name, self._limits, self._encoding, name, prepared, codec, cron,
+                                 every, tz, coalesce, misfire_grace, jitter)
+
+    def schedules(self) -> Iterator[Schedule]:
+        """The schedules in the order of their names, lazily: in transactions of up to 1,000."""
+        return scheduling.read_schedules(self._source, self._name, self._encoding)
+
+    def pause_schedule(self, name: Name) -> bool:
+        """Append no entries until resume_schedule(); False if it was paused already. NoSchedule."""
+        return scheduling.pause(self._source, self._name, name)
+
+    def resume_schedule(self, name: Name) -> bool:
+        """Plan the next tick, from now on; False if it was not paused. Ticks of the pause do not come. NoSchedule."""
+        return scheduling.resume(self._source, self._name, name)
+
+    def remove_schedule(self, name: Name) -> bool:
+        """Remove a schedule with its next tick; False if it does not exist. Entries that it has appended stay."""
+        return scheduling.remove(self._source, self._name, name)
+
+    def run_schedule(self, name: Name) -> StreamID:
+        """Append an entry of a schedule now, also while it is paused, and return its ID. NoSchedule.
+
+        Its ``scheduled`` is the time of this call. The next tick comes as planned.
+        """
+        return scheduling.run(self._source, self._name, name)
 
     def delete(self, *ids: IDs) -> int:
         """Delete entries by ID; returns how many existed. Redis: XDEL.
@@ -425,6 +482,7 @@ class Stream(Generic[V]):
         if schema_checked is not None and type(schema_checked) is not bool:
             raise InvalidArgument(f"schema_checked={schema_checked!r} must be True or False")
         rules = None if retention is None else parsed_retention(retention)
+        row = None if rules is None else row_of(rules)
 
         def operation(txn: WriteTransaction) -> Configured:
             stream = writer.ensure(txn, self._name, self._limits)
@@ -440,12 +498,11 @@ class Stream(Generic[V]):
                 raise InvalidArgument(f"stream {shown(self._name)} has no schema to be checked; pass schema, too")
             changed |= {"schema": named} if named != kept.fields else {}
             changed |= {"schema_checked": checked} if checked != kept.checked else {}
-            if retention is not None and rules != header.retention:
-                changed["retention"] = rules or Retention()
+            changed |= {"retention": rules} if rules is not None and row != header.retention else {}
             changed |= {"codec": codec} if codec not in (None, header.codec) else {}
             if changed:
                 stream.changed(txn)
-                header.retention = rules if "retention" in changed else header.retention
+                header.retention = row if "retention" in changed else header.retention
                 header.codec = codec or header.codec
                 window, cap = (changed.get(name, was) for name, was in zip(memory, header.idempotence, strict=True))
                 header.idempotence = (window, cap)
@@ -504,8 +561,8 @@ class Stream(Generic[V]):
 
     def to_arrow(self, start: IDLike = "-", end: IDLike = "+", schema: Schema | None = None, *,
                  batch_size: int = 65_536, mode: Literal["PERMISSIVE", "FAILFAST"] = "PERMISSIVE",
-                 skip_damaged: bool = False, tally: Tally | None = None,
-                 **columns: str | None) -> pa.RecordBatchReader:
+                 skip_damaged: bool = False, tally: Tally | None = None, columns: Sequence[str] | None = None,
+                 where: pc.Expression | None = None, **roles: str | None) -> pa.RecordBatchReader:
         """The live entries of a range as a pyarrow.RecordBatchReader, which DuckDB and Polars can read.
 
         Lazy, in short transactions, like range(); entries appended after the call are not read. Entries are
@@ -514,20 +571,29 @@ class Stream(Generic[V]):
         a pyarrow.Schema or {"qty": "bigint", …}, they are those it names, each the field of that name. A
         "timestamp" has the zone UTC, for which DuckDB needs pytz; a "timestamp_ntz" has none.
 
-        ``columns`` are id_column, timestamp_column, stream_column, corrupt_column, the names of further columns.
+        ``columns`` are those of them that come out, in this order; ``where``, a pyarrow.compute expression over any of
+        them, is true of the rows that do: pc.field("qty") > 2. No other column is decoded, nor checked by
+        mode="FAILFAST". What ``where`` says about id_ms narrows the range that is read.
+
+        ``roles`` are id_column, timestamp_column, stream_column, corrupt_column, the names of further columns.
         Raises InvalidStreamID, InvalidArgument and NotInstalled (pyarrow comes with raxlog[spark]) at once;
         MalformedValue and CorruptionError on reaching a bad value or node.
         """
         from .columns import arrow  # noqa: PLC0415 - Arrow's share is loaded where it is used
         from .columns.projection import default_columns  # noqa: PLC0415
+        from .columns.selection import selection  # noqa: PLC0415
 
         first, last = parse_start(start), min(parse_end(end), self.last_id)
-        return arrow.reader(
-            scan.read_nodes(self._source, self._name, first, last),
-            arrow.projection(default_columns(self.schema) if schema is None else schema, **columns),
-            start=first, end=last, stream=self._name.decode("utf-8", "backslashreplace"), batch_size=batch_size,
-            mode=mode, skip_damaged=skip_damaged, tally=tally,
-        )
+        made = arrow.projection(default_columns(self.schema) if schema is None else schema, **roles)
+        chosen = selection(made, columns, where)
+        if chosen.by_id:
+            node = next(self.nodes(first, last), None)  # where the range begins in truth
+            first, last = chosen.window(first if node is None else max(first, StreamID(*node[0])), last)
+        return chosen.reader(arrow.reader(
+            scan.read_nodes(self._source, self._name, first, last), chosen.read, start=first, end=last,
+            stream=self._name.decode("utf-8", "backslashreplace"), batch_size=batch_size, mode=mode,
+            skip_damaged=skip_damaged, tally=tally,
+        ))
 
     def get(self, id: IDLike) -> Entry[V] | None:
         """The entry with exactly this ID; None if it does not exist (any more)."""

@@ -7,17 +7,19 @@ from typing import Any
 
 from ..storage.errors import StreamExists
 from ..storage.format import keys, records
+from ..storage.log.cursor import cursor_over
 from ..storage.log.transaction import WriteTransaction
-from ..storage.trees.rax import Rax, RaxTransaction, step_from
+from ..storage.trees.rax import Rax, RaxTransaction
 from .entries import header as headers
 from .entries import writer
 from .entries.header import NodeLimits, shown
 from .entries.idempotent import forget_gone
+from .entries.retention import Retention
 from .entries.session import Source, StoreSource, ask, require_writable
 from .entries.sweep import doom_stream, sweep
 from .group.expiry import expire_named
 from .info import Maintenance
-from .node.arguments import Name, Text, name_bytes, text_of
+from .node.arguments import Codec, Name, Text, name_bytes, text_of
 from .node.model import model_of
 from .node.stream_id import now_ms
 from .node.typed import Kind
@@ -39,12 +41,15 @@ class Streams:
         """The same streams, with calls that go elsewhere (entries/session.py)."""
         return Streams(source, self.limits, self.encoding)
 
-    def handle(self, name: Name, compression: str | None, node_max_bytes: int | None,
-               node_max_entries: int | None, codec: str | None, kind: Kind) -> Stream[Any]:
-        """A handle on the stream of that name."""
+    def handle(self, name: Name, compression: str | None, node_max_bytes: int | None, node_max_entries: int | None,
+               codec: Codec | None, kind: Kind, retention: Retention | None) -> Stream[Any]:
+        """A handle on the stream of that name, which is configured where a retention is given."""
         limits = self.limits.changed(compression, node_max_bytes, node_max_entries)
         checked_codec(codec)
-        return Stream(self.source, name_bytes(name), limits, self.encoding, codec, model_of(kind))
+        stream = Stream[Any](self.source, name_bytes(name), limits, self.encoding, codec, model_of(kind))
+        if retention is not None:
+            stream.configure(retention=retention, codec=codec)
+        return stream
 
     def names(self) -> list[Text]:
         """The names of all streams, in order of their bytes."""
@@ -135,12 +140,12 @@ def _copy_rows(txn: WriteTransaction, number: int, to: int) -> None:
     groups = {key for key, _ in Rax(txn, keys.family(number, keys.GROUP)).items()}
     start, behind = keys.stream_span(number)
     head = to.to_bytes(8, "big")
-    cursor = txn.cursor()
-    found = step_from(cursor, start)
-    while found and (key := bytes(cursor.key())) < behind:
+    cursor = cursor_over(txn)
+    found = cursor.set_range(start)
+    while found and (key := cursor.key()) < behind:
         if key[8] != keys.HEADER and (key[8] not in keys.GROUP_KINDS or key[9:13] in groups):
-            txn.put(head + key[8:], records.moved(key, bytes(cursor.value()), head + key[8:]))
-        found = step_from(cursor, key + b"\0")
+            txn.put(head + key[8:], records.moved(key, cursor.value(), head + key[8:]))
+        found = cursor.set_range(key + b"\0")
 
 
 def _to_maintain(txn: RaxTransaction) -> list[bytes]:

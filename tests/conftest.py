@@ -17,15 +17,28 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forkserver
 import pytest
 import raxlog
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
+from raxlog.recovery import subprocess_task
 from raxlog.storage.folder import log_file
 from redis_server import redis_server
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Hundreds of tests start a Python of their own. Without compiled modules they take twice the time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# Stores lie in memory where there is room and no other place was chosen: a flush costs nothing there, and what it would
+# have to survive is tested with recorded writes. What fails leaves its folder there, as pytest does elsewhere.
+_MEMORY = "/dev/shm"
+if not {"TMPDIR", "PYTEST_DEBUG_TEMPROOT"} & os.environ.keys() and os.access(_MEMORY, os.W_OK | os.X_OK) and (
+        shutil.disk_usage(_MEMORY).free > 6 << 30):
+    os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
 
 gc.disable()  # until all is loaded: together a tenth of a run's processor time went into looking at modules and tests
 
@@ -36,7 +49,14 @@ settings.register_profile(
     "raxlog", deadline=None, print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
+settings.register_profile("unshrunk", settings.get_profile("raxlog"),
+                          phases=[Phase.explicit, Phase.reuse, Phase.generate])
 settings.load_profile("raxlog")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Two more than processors: half of the tests' time is waiting."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def missing_oracle(name: str) -> None:
@@ -57,6 +77,13 @@ def require() -> Callable[[str], str]:
         return str(path)
 
     return path_of
+
+
+@pytest.fixture(autouse=True)
+def forked_readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes in which check, salvage and snapshots read a store have raxlog loaded, but for their own tests."""
+    if request.path.name not in ("test_check.py", "test_salvage.py", "test_snapshot.py"):
+        monkeypatch.setattr(subprocess_task, "subprocess", forkserver)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,6 +14,7 @@
     contention  commit and relaxed                  10 minutes and 1 minute
     fuzz        12 of 5 minutes                     an hour, beside the others at the lowest priority
     reader      one                                 10 minutes, beside the others
+    schedules   6 of 500 of each scenario           54,000 orders of the steps of two and three processes
 
 Each chunk is a process with a seed of its own, and one line of JSON in the results when it has
 ended: part, chunk, tried, failed, seconds, cpu, seed, also. A run that is begun again with the
@@ -49,7 +50,7 @@ RAISED = {"alone-traced": 20, "alone, commits-traced": 10, "alone-signals": 15, 
           "crowd-traced": 8, "crowd, commits-traced": 5, "crowd-signals": 6, "crowd, struck-signals": 4,
           "buffered-traced": 7, "buffered-signals": 4, "opened-traced": 8, "opened-signals": 6,
           "opened, plain-signals": 2}  # chunks of interrupts
-IMAGES, ROUNDS, FLIPS, INTERRUPTS = 20_000, 1_000, 1_000, 1_000
+IMAGES, ROUNDS, FLIPS, INTERRUPTS, SCHEDULES = 20_000, 1_000, 1_000, 1_000, 500
 ALL_OF_METAS = 1 << 20  # flips: more than there are
 COMMITS = {"mixed": 200, "compaction": 12, "snapshot": 3}
 ERRORS = 60  # steps
@@ -74,6 +75,7 @@ class Chunk:
 def chunks() -> list[Chunk]:
     """All of them, those with a time of their own first, then the largest."""
     import crash_parts  # noqa: PLC0415 - takes half a second, which --help can do without
+    from side_by_side import SCENARIOS  # noqa: PLC0415 - as above
 
     found = [("contention", "commit", 10.0), ("contention", "relaxed", 1.0), ("reader", "long", 10.0)]
     found += [("fuzz", f"{number:02}", 5.0) for number in range(12)]
@@ -85,6 +87,7 @@ def chunks() -> list[Chunk]:
     found += [("flips", f"{where}-{number:02}", 0.2) for where in ("uniform", "heads") for number in range(50)]
     found += [("flips", "metas-00", 0.5)]
     found += [("flips", f"pointers-{number:02}", 0.3) for number in range(10)]
+    found += [("schedules", f"{name}-{number:02}", 1.0) for name in SCENARIOS for number in range(6)]
     found += [("flips", f"{where}-logged-{number:02}", 0.3)
               for where in ("uniform", "heads", "pointers") for number in range(10)]
     return [Chunk(part, name, number, minutes) for number, (part, name, minutes) in enumerate(found)]
@@ -101,6 +104,8 @@ def perform(chunk: Chunk, seed: int, place: Path) -> Any:
         return parts.calls(chunk.name, COMMITS[chunk.name], seed, keep)
     if chunk.part == "images":
         return parts.images(chunk.name.partition("-")[0], IMAGES, seed, keep, workers=1)
+    if chunk.part == "schedules":
+        return parts.schedules(chunk.name.rpartition("-")[0], SCHEDULES, seed, keep)
     if chunk.part == "interrupts":
         workload, how, _ = chunk.name.split("-")
         return parts.interrupts(workload, how, INTERRUPTS, seed, keep)

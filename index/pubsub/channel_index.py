@@ -36,8 +36,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...storage.format import keys, records
+from ...storage.log.cursor import cursor_over
 from ...storage.log.transaction import WriteTransaction
-from ...storage.trees.rax import RaxTransaction, common, family_rows, step_before, step_from
+from ...storage.trees.rax import RaxTransaction, common, family_rows
 from .glob import glob_matches_bytes, literal_ends
 
 CHANNEL, SHARD, GLOB = b"c", b"s", b"p"
@@ -140,17 +141,15 @@ def owners(txn: RaxTransaction) -> dict[int, tuple[int, int]]:
     One descent each, however much they own.
     """
     found = {}
-    cursor = txn.cursor()
-    more = step_from(cursor, OWNERS)
+    cursor = cursor_over(txn, OWNERS)
+    more = cursor.first()
     while more:
-        key = bytes(cursor.key())
-        if not key.startswith(OWNERS):
-            break
+        key = cursor.here
         owner = int.from_bytes(key[len(OWNERS):len(OWNERS) + OWNER_BYTES], "big")
         if len(key) == len(OWNERS) + OWNER_BYTES:
-            pid, since = records.unseal(key, bytes(cursor.value()))
+            pid, since = records.unseal(key, cursor.value())
             found[owner] = (pid, since)
-        more = step_from(cursor, owner_key(owner + 1))
+        more = cursor.set_range(owner_key(owner + 1))
     return found
 
 
@@ -196,15 +195,13 @@ def _rows(txn: RaxTransaction, row: bytes) -> Iterator[tuple[int, bytes, int]]:
 def _anchored(txn: RaxTransaction, mode: bytes, text: bytes) -> Iterator[tuple[int, bytes, int]]:
     """The globs under every anchor that ``text`` begins with, from the longest anchor down."""
     base = ROWS + mode
-    cursor = txn.cursor()
+    cursor = cursor_over(txn, base)
     prefix: bytes | None = text[:_MOST_ANCHOR]
     while prefix is not None:
         behind = base + _escaped(prefix) + _CUT  # just behind all rows whose anchor is ``prefix``
-        found = step_before(cursor, behind)
-        key = bytes(cursor.key()) if found else b""
-        if not key.startswith(base):
+        if not cursor.set_before(behind):
             return
-        written = key[len(base):-OWNER_BYTES - _HASH - len(_END)]
+        written = cursor.key()[:-OWNER_BYTES - _HASH - len(_END)]
         anchor = written.replace(b"\0\xff", b"\0")
         if prefix.startswith(anchor):
             yield from _rows(txn, mode + written + _END)

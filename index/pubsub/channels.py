@@ -233,28 +233,19 @@ class Channels:
         matches. Later subscribers never get it. Subscribers in dead processes do not count.
         Costs a commit if there are subscribers; otherwise about 10 µs, and nothing is written.
         """
-        return self._publish(self.publication(channel, message))
+        return self._publish(publication(self, channel, message))
 
     def spublish(self, channel: Name, message: Value) -> int:
         """Send a message to the subscribers of a shard channel. Redis: SPUBLISH."""
-        return self._publish(self.publication(channel, message, is_shard=True))
+        return self._publish(publication(self, channel, message, is_shard=True))
 
-    def publication(self, channel: Name, message: Value, is_shard: bool = False) -> partial[int]:
-        """The operation that sends a message, as a part of a commit: its arguments are checked, and nothing is done."""
-        sort, kind = (ring.SHARD, SHARD) if is_shard else (ring.CHANNEL, CHANNEL)
-        name = _name("channel", channel)
-        payload = stored_bytes(message, "message")
-        if len(payload) > MAX_ELEMENTS:
-            raise InvalidArgument(f"the message has {len(payload)} bytes; {MAX_ELEMENTS} are allowed")
-        return partial(self._send, sort, kind, name, payload)
-
-    def _publish(self, publication: partial[int]) -> int:
-        _, kind, name, _ = publication.args
+    def _publish(self, sending: partial[int]) -> int:
+        _, kind, name, _ = sending.args
         self._source.require_writable("publish")
         with self._source.read() as txn:
             if not channel_index.subscribers(txn, kind, name):
                 return 0
-        return self._source.submit(publication)
+        return self._source.submit(sending)
 
     def _send(self, sort: int, kind: bytes, name: bytes, payload: bytes, txn: WriteTransaction) -> int:
         found = channel_index.subscribers(txn, kind, name)
@@ -301,6 +292,16 @@ class Channels:
         """Ask once dead owners have been removed, so that the figures count live processes only."""
         self._leases.remove_dead_owners(self._source)
         return ask(self._source, question)
+
+
+def publication(channels: Channels, channel: Name, message: Value, *, is_shard: bool = False) -> partial[int]:
+    """The operation that sends a message, as a part of a commit: its arguments are checked, and nothing is done."""
+    sort, kind = (ring.SHARD, SHARD) if is_shard else (ring.CHANNEL, CHANNEL)
+    name = _name("channel", channel)
+    payload = stored_bytes(message, "message")
+    if len(payload) > MAX_ELEMENTS:
+        raise InvalidArgument(f"the message has {len(payload)} bytes; {MAX_ELEMENTS} are allowed")
+    return partial(channels._send, sort, kind, name, payload)
 
 
 def _formed(encoding: str | None, message: LiveMessage, glob: bytes | None) -> ChannelMessage:

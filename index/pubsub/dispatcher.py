@@ -163,10 +163,11 @@ class Dispatcher:
             self._inboxes.update(inboxes)
             if self._thread is None:
                 self._next = following  # or before: each listener has its own first number
-                self._thread = threading.Thread(target=self._run, name="raxlog live", daemon=True)
+                thread = threading.Thread(target=self._run, name="raxlog live", daemon=True)
                 at_exit(self._end)  # a thread that reads LMDB must not see the interpreter end
+                self._thread = thread
                 try:
-                    start(self._thread)
+                    start(thread)
                 except StoreError:
                     self._thread = None
                     self._inboxes.difference_update(inboxes)

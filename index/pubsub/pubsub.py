@@ -41,7 +41,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ...storage.errors import InvalidFields
 from ...storage.figures import Figures
@@ -102,11 +102,15 @@ class Reached(int):
                 ids: dict[Text, StreamID] | None = None) -> Reached:
         """The sum of the parts."""
         made = super().__new__(cls, bindings + durables + live)
-        made.bindings = bindings
-        made.durables = durables
-        made.live = live
-        made.ids = ids or {}
+        vars(made).update(bindings=bindings, durables=durables, live=live, ids=ids or {})
         return made
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"what publish() returns does not change: {name}={value!r:.60}")
+
+    def to_dict(self) -> dict[str, object]:
+        """The parts by name."""
+        return dict(vars(self))
 
     def __repr__(self) -> str:
         return f"Reached({int(self)}: bindings={self.bindings}, durables={self.durables}, live={self.live})"
@@ -208,7 +212,7 @@ class PubSub:
     def _send(self, subject: bytes, fields: list[bytes], now: int, txn: WriteTransaction,
               targets: Targets | None = None) -> Reached:
         """Append a message to streams and put it into the ring, in a write transaction."""
-        if targets is None or targets.state != txn.get(sublist.STATE_KEY):
+        if targets is None or targets.state != matching.stamp(txn):
             targets = self.targets(txn, subject)
         owners = dict.fromkeys(targets.owners)
         owners.update((each.detail, None) for group in targets.queues for each in group if isinstance(each.detail, int))

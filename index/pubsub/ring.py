@@ -36,6 +36,7 @@ _TRIM_AT_ONCE = 64  # old rows removed by one publish: what it adds, and 63 of t
 
 ROWS = keys.family(0, keys.LIVE_MESSAGE)
 STATE_KEY = ROWS + b"\xff" * 8
+_WARM = (STATE_KEY,)  # no stream's name, as bytes would be
 
 
 class LiveMessage(NamedTuple):
@@ -79,11 +80,11 @@ def next_number(txn: WriteTransaction) -> int:
 
 
 def _state(txn: WriteTransaction) -> _RingState:
-    state: _RingState | None = txn.warm.get(STATE_KEY)
+    state: _RingState | None = txn.warm.get(_WARM)
     if state is None or state.epoch != txn.epoch:
         value = txn.get(STATE_KEY)
         row = [1, 1, 0] if value is None else records.unseal(STATE_KEY, value)
-        state = txn.warm[STATE_KEY] = _RingState(txn.epoch, *row)
+        state = txn.warm[_WARM] = _RingState(txn.epoch, *row)
     return state
 
 

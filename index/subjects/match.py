@@ -39,17 +39,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import get_ident
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from ...storage.errors import InvalidArgument
 from ...storage.figures import Figures
 from ...storage.fork_hooks import forget_in_child
 from ...storage.format.records import unseal
-from ...storage.trees.rax import RaxTransaction, step_from
+from ...storage.log.cursor import cursor_over
+from ...storage.log.transaction import WriteTransaction
+from ...storage.trees.rax import RaxTransaction
 from ...stream.node.arguments import Text, whole
 from . import subject as subjects
-from .sublist import LITERALS, STATE_KEY, WILDCARDS, all_rows, decode_row, further_rows, ids_of, state_of
+from .sublist import LITERALS, STAMP, STATE_KEY, WILDCARDS, all_rows, decode_row, further_rows, ids_of, state_of
 
 MAX_ENTRIES = 4096
 MAX_FANOUT = 1 << 18
@@ -115,12 +117,10 @@ def heads(txn: RaxTransaction, prefix: bytes, wanted: bytes) -> Iterator[tuple[b
     """
     advance = subjects.advance
     skip = len(prefix)
-    cursor = txn.cursor()
+    cursor = cursor_over(txn, prefix)
     target = prefix
-    while step_from(cursor, target):
-        key: bytes = cursor.key()
-        if not key.startswith(prefix):
-            return
+    while cursor.set_range(target):
+        key = cursor.here
         answer = advance(key, skip, wanted)
         if answer is None:
             return
@@ -322,6 +322,14 @@ class _Epoch:
         self.stamp = stamp
         self.found = _Results(max_entries // 2, max_fanout / 2)
         self.empty = _Results((max_entries + 15) // 16, 0)
+
+
+def stamp(txn: WriteTransaction) -> Any:
+    """The index's own record, as it is stored: another one for each state. One read after another process' commit."""
+    kept = txn.warm.get(STAMP)
+    if kept is None or kept[0] != txn.epoch:
+        kept = txn.warm[STAMP] = txn.epoch, txn.get(STATE_KEY)
+    return kept[1]
 
 
 class Cache:

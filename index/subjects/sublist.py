@@ -52,8 +52,9 @@ from typing import NamedTuple
 from ...storage.errors import CorruptionError, NoSubscription, SubjectError, SubscriptionExists
 from ...storage.format import keys as layout
 from ...storage.format.records import seal, unseal
+from ...storage.log.cursor import NEXT, cursor_over
 from ...storage.log.transaction import WriteTransaction
-from ...storage.trees.rax import NEXT, Rax, RaxTransaction, disorder, family_rows, step_before, step_from
+from ...storage.trees.rax import Rax, RaxTransaction, family_rows
 from . import subject as subjects
 from .subscription import ROWS, Subscription, checked, checked_weight, decode, encode, name_bytes, row_key, sized
 
@@ -62,6 +63,7 @@ MAX_VALUE = 2001
 MAX_SHAPE_TOKENS = 1 << 16  # of all different shapes together: what bounds the worst match
 
 STATE_KEY = layout.family(0, layout.SUBJECTS)
+STAMP = (STATE_KEY,)  # what is warm of it: no stream's name, as bytes would be
 _BY_OWNER = layout.family(0, layout.SUBSCRIPTION_BY_OWNER)
 _BY_NAME = layout.family(0, layout.SUBSCRIPTION_BY_NAME)
 _BY_QUEUE = layout.family(0, layout.SUBSCRIPTION_BY_QUEUE)
@@ -135,16 +137,12 @@ def decode_row(key: bytes, value: bytes) -> tuple[int, list[Row]]:
 
 def further_rows(txn: RaxTransaction, head: bytes, count: int) -> Iterator[tuple[bytes, bytes]]:
     """The rows behind a head, which must be ``count``. CorruptionError where one is missing."""
-    cursor = txn.cursor()
-    found, last = step_from(cursor, head + b"\0"), head
+    cursor = cursor_over(txn, head)
+    found = cursor.set_range(head + NEXT)
     for _ in range(count):
-        key = cursor.key()
-        if not found or not key.startswith(head) or len(key) != len(head) + 8:
+        if not found or len(cursor.key()) != 8:
             raise CorruptionError(f"of the subscribers under {head.hex()} {count} further rows should be there")
-        if key <= last:
-            raise disorder(key, last)
-        last = key
-        yield key, cursor.value()
+        yield cursor.here, cursor.value()
         found = cursor.next()
 
 
@@ -221,12 +219,10 @@ class Members:
         """The key of the row that holds this ID, if any does. The head is there."""
         if not self._further:
             return self._head
-        cursor = self._txn.cursor()
-        step_before(cursor, self._head + number.to_bytes(8, "big") + NEXT)
-        key: bytes = cursor.key()
-        if not key.startswith(self._head):
+        cursor = cursor_over(self._txn, self._head)
+        if not cursor.seek("<=", number.to_bytes(8, "big")):
             raise CorruptionError(f"the subscribers under {self._head.hex()} have lost their first row")
-        return key
+        return cursor.here
 
     def _shrink(self, key: bytes, rows: list[Row]) -> None:
         """Store what is left of a row, joined to a neighbour if that leaves room for as many again."""
@@ -304,6 +300,7 @@ class IndexState:
     def store(self, txn: WriteTransaction) -> None:
         """Put the record, as of a new generation."""
         self.generation += 1
+        txn.warm.pop(STAMP, None)
         txn.put(STATE_KEY, seal(STATE_KEY, [
             self.generation, self.next_id, self.plain, self.members, self.literals, self.wildcards, self.shape_tokens,
             os.urandom(8),

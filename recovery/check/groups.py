@@ -7,6 +7,7 @@
     pair (24) <── age (25) ── counted under the producer (25)
 
     deferred entries (26) ── counted in the stream's header
+        a schedule's tick  <──> the schedule (29)
 
     result (27) <──> its time (28)
 
@@ -24,6 +25,7 @@ from ...storage.format import keys, records
 from ...storage.trees.rax import Rax, RaxTransaction
 from ...stream.entries.header import NEVER, StreamHeader, shown
 from ...stream.entries.idempotent import name_digest
+from ...stream.entries.schedules import ScheduleState
 from ...stream.group import pending_check
 from ...stream.group.state import ConsumerState, GroupState
 from ...stream.node.stream_id import unpack_id
@@ -87,7 +89,7 @@ def _check_group(tree: RaxTransaction, state: GroupState, stream: str, find: Fin
     prefix = keys.group_family(number, keys.CONSUMER, group)
     for suffix, row in _rows(tree, prefix, find, **where):
         consumer = int.from_bytes(suffix, "big")
-        consumers[consumer] = ConsumerState(consumer, *row[:4])
+        consumers[consumer] = ConsumerState.from_row(consumer, row)
         if consumer >= state.next_consumer:
             problem(f"consumer no. {consumer} was never assigned", key=prefix + suffix)
     named: set[int] = set()
@@ -173,17 +175,28 @@ def check_appends(tree: RaxTransaction, number: int, stream: str, find: Findings
 
 
 def check_deferred(tree: RaxTransaction, number: int, stream: str, header: StreamHeader | None, find: Findings) -> None:
-    """Invariant 25: the deferred entries can be read, and are as many, and as early, as the header says."""
+    """Invariants 25, 27: deferred entries are as many, as early, as the header says, and ticks those of schedules."""
     problem = partial(find.problem, "deferred", stream=stream)
     prefix = keys.family(number, keys.DEFERRED)
     first, after, count = NEVER, 0, 0
+    ticks: list[tuple[bytes, int, int]] = []
+    planned: list[tuple[bytes, int, int]] = []
     for suffix, row in _rows(tree, prefix, find, stream=stream):
         due, place = unpack_id(suffix)
         first, after, count = min(first, due), max(after, place + 1), count + 1
         flat = row[0]
         if not flat or len(flat) % 2 or not all(type(part) is bytes for part in flat):
             problem(f"the entry deferred to {due} ms, no. {place}, is not names and values", key=prefix + suffix)
+        ticks += [(row[1], due, place)] if len(row) > 1 else []
     find.counts["deferred"] += count
+    made = keys.family(number, keys.SCHEDULE)
+    for name, row in _rows(tree, made, find, stream=stream):
+        find.counts["schedules"] += 1
+        schedule = ScheduleState.from_row(name, row)
+        planned += [(name, *schedule.tick[1:])] if schedule.tick is not None else []
+    for name, due, place in sorted({*ticks} ^ {*planned}):
+        problem(f"the tick of schedule {shown(name)}, deferred to {due} ms, no. {place}, is in one of its two records "
+                "alone", key=made + name)
     if header is not None and (header.deferred, header.due) != (count, first):
         problem(f"{count} deferred entries are there, the first due at {first} ms; the header counts "
                 f"{header.deferred}, the first due at {header.due}", key=keys.header_key(number))

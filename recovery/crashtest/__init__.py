@@ -10,10 +10,12 @@
     PowerCut         images of what the disk may hold                   missing or misplaced flushes
     Interrupts       exceptions in a process that goes on               half-done changes in memory, hangs
     Errors           ENOSPC, EIO, short writes at the N-th call         unhandled errors
+    Schedules        each order of the steps of several processes       races, deadlocks
 
     explore ──► stage ──► child          explore.py starts a process, stage.py runs the modes in it
-                  ├── kill_at  storm  power_cut  injected  interrupts   one mode each
+                  ├── kill_at  storm  power_cut  injected  interrupts  schedules   one mode each
                   ├── recorder.c   recorder.py                 which calls changed which files
+                  ├── turns.c      turns.py                    which process goes on at each of them
                   ├── disk  images                             what of it may be on disk
                   └── report                                   the results, as text, JSON and HTML
 
@@ -29,11 +31,12 @@ from .run.interrupts import Interrupts, interrupted
 from .run.kill_at import KillAt
 from .run.power_cut import PowerCut
 from .run.report import CrashTestFailed, CrashTestReport, Failure, ModeResult
+from .run.schedules import Schedules
 from .run.storm import Storm
 
 Report = CrashTestReport
 
 __all__ = [
     "CrashTestFailed", "Errors", "Failure", "HistoryError", "Interrupts", "KillAt", "ModeResult", "Operation",
-    "PowerCut", "Report", "Storm", "check_history", "crash_point", "explore", "interrupted",
+    "PowerCut", "Report", "Schedules", "Storm", "check_history", "crash_point", "explore", "interrupted",
 ]

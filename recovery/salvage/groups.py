@@ -98,8 +98,7 @@ class GroupsBuilder:
         totals = self._pending(state, consumers, known if has_record else None)
         for consumer in consumers.values():
             consumer.pending = totals[consumer.number]
-            row = [consumer.name, consumer.seen, consumer.active, consumer.pending]
-            self._stream.put(state.consumer_key(consumer.number), row)
+            self._stream.put(state.consumer_key(consumer.number), consumer.row())
             names = keys.group_family(self._number, keys.CONSUMER_NAME, state.group)
             self._stream.put(names + keys.name_suffix(consumer.name), [consumer.number])
         state.pending = totals.total()
@@ -115,7 +114,7 @@ class GroupsBuilder:
         for suffix, row in self._gathered.rows(prefix):
             number = int.from_bytes(suffix, "big")
             if row[0] not in names:
-                found[number] = ConsumerState(number, *row[:4])
+                found[number] = ConsumerState.from_row(number, row)
                 names.add(row[0])
         prefix = keys.group_family(self._number, keys.CONSUMER_NAME, state.group)
         for suffix, row in self._gathered.rows(prefix):

@@ -30,6 +30,8 @@ from ...storage.format import records
 from ...storage.tree import lmdb_file, meta_pages
 from ...storage.tree.lmdb_file import Node, PageFault, PageFile
 from ...storage.trees.rax import family_rows
+from ...stream.entries.header import StreamHeader
+from ...stream.group.state import ConsumerState, GroupState
 from ..check.page_tree import FAILURES, PageTree, RawRecords
 from ..check.records import is_sealed, well_formed
 
@@ -319,11 +321,14 @@ def version(key: bytes, value: bytes) -> tuple[Any, ...]:
         if not any(key[:8]):
             return (row[3],) if key[8] == layout.STORE else (row[0],)
         if key[8] == layout.HEADER:
-            return row[9], row[11], (row[5], row[6]), (row[3], row[4]), -row[7]
+            header = StreamHeader.from_row(row)
+            return header.next_ordinal, header.leaves_added, header.max_deleted, header.first, -header.length
         if key[8] == layout.GROUP:
-            return row[6], (row[1], row[2]), row[5]
+            group = GroupState.from_row(0, 0, row)
+            return group.moves, group.last, group.next_consumer
         if key[8] == layout.CONSUMER:
-            return row[1], row[2]
+            consumer = ConsumerState.from_row(0, row)
+            return consumer.seen, consumer.active
     except FAILURES:
         return ()
     return (0,)

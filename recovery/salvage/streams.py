@@ -20,8 +20,9 @@ from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ...storage.trees.rax import RaxTransaction, family_rows
 from ...stream.entries import header as headers
 from ...stream.entries.header import NodeLimits, StreamHeader, shown
+from ...stream.entries.schedules import ScheduleState
 from ...stream.node import decode
-from ...stream.node.stream_id import make_id, unpack_id
+from ...stream.node.stream_id import make_id, pack_id, unpack_id
 from ..check.page_tree import FAILURES
 from .pages import GatheredRecords
 from .report import Loss
@@ -200,11 +201,25 @@ class StreamBuilder:
                 del self.lost[at]
 
     def copy_deferred(self) -> int:
-        """Copy the deferred entries that are whole. Returns their number."""
+        """Copy the deferred entries that are whole, and the schedules, with their ticks. Returns the number of entries.
+
+        A tick is in its schedule's record, too; without that it is an entry like others.
+        """
         header = self.header
         known, header.deferred, header.due = header.deferred, 0, headers.NEVER
-        prefix = keys.family(self.number, keys.DEFERRED)
-        for suffix, row in self._gathered.rows(prefix):
+        prefix, schedules = (keys.family(self.number, kind) for kind in (keys.DEFERRED, keys.SCHEDULE))
+        found = dict(self._gathered.rows(prefix))
+        lost = {row[1] for row in found.values() if len(row) > 1}
+        found = {suffix: row[:1] for suffix, row in found.items()}
+        for name, row in self._gathered.rows(schedules):
+            schedule = ScheduleState.from_row(name, row)
+            lost.discard(name)
+            self.put(schedules + name, row)
+            if schedule.tick is not None:
+                found[pack_id(*schedule.tick[1:])] = [schedule.entry(schedule.nominal), name]
+        if lost:
+            self.lose("schedules", entries=len(lost))
+        for suffix, row in sorted(found.items()):
             due, place = unpack_id(suffix)
             self.put(prefix + suffix, row)
             header.deferred += 1

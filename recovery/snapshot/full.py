@@ -101,7 +101,7 @@ def copy(progress: Progress, store: str, place: str) -> None:
     with open_for_reading(store) as env, env.read() as txn:
         transaction = int(txn.id())
         # The size comes from the file system: LMDB must not be called while it copies.
-        total = os.stat(directory.generation(env.path) / directory.DATA).st_size
+        total = directory.data_status(env.path).st_size
         data = generation / directory.DATA
         with full_disk_errors(building):
             copy_pages(env.live().copy, generation, lambda: progress("copy", min(size_of(data), total), total), txn)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import get_ident
 from types import TracebackType
@@ -49,6 +50,7 @@ from ..log.rest import NotAtRest
 from ..notices import report
 from ..tree import lmdb_errors
 from ..tree.tree import Tree
+from .newest_records import look_over
 from .open_options import OpenOptions
 from .reader_gate import Read, ReaderGate
 from .store_map import StoreMap
@@ -144,7 +146,7 @@ class Environment:
                 _require_alone()
             with self.map.begin_read() as txn:
                 row = records.store_row(txn.get(STORE_KEY), self.path)
-                how, _, problems = self.last_end = judge(found, txn)
+                how, _, problems = self.last_end = judge(found, partial(look_over, txn))
             self.record = StoreRecord(row[1], row[2], row[4])
             if not self.readonly and abs(clocks.now_ms() - self.record.created_ms) < _YOUNG_MS:
                 # Its creator may not have come to flush its name, on which all hangs.

@@ -91,7 +91,7 @@ class StoreMap:
             except lmdb_errors.MapResizedError:
                 self._unmap()
                 continue  # another process grew the file between two steps of the opening
-            except (lmdb_errors.Error, StoreError, OSError):
+            except (lmdb_errors.Error, RaxlogError, OSError):
                 self._unmap()
                 missed, wanted = wanted, directory.generation(self._path)
                 attempts -= 1

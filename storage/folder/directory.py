@@ -61,6 +61,13 @@ def generation(path: Path) -> Path:
     return _generation_at_once(path) or _generation_or_why_not(path)
 
 
+def data_status(path: Path) -> os.stat_result:
+    """What the file system says of the data file in force: its size, what is on disk of it. NotAStore, OSError."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # a compaction has put another in its place in this moment
+            return os.stat(generation(path) / DATA)
+
+
 def _generation_at_once(path: Path) -> Path | None:
     """The generation folder of a store with which all is well: each opening asks several times."""
     place = os.fspath(path)

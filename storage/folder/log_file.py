@@ -71,7 +71,7 @@ def ring_of(folder: Path, store: bytes) -> int:
         )
     if owner != store:
         raise CorruptionError(f"{path} is the log of another store: not what this one has acknowledged is in it")
-    if ring < LEAST or ring % HEADER:
+    if ring < 4 * HEADER or ring % HEADER:
         raise CorruptionError(f"the log {path} states a ring of {ring} bytes, which no log has")
     if size != HEADER + ring:
         raise CorruptionError(f"the log {path} is cut off or lengthened: it has {size} bytes, and had {HEADER + ring}")

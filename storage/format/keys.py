@@ -33,6 +33,7 @@
     n            26         due (8)  running no. (8)              a deferred entry
     n            27         name                                  a result
     n            28         expires (8)  name                     the same, first to expire first
+    n            29         name                                  a schedule
     n            30         ms (8)  seq (8)                       a node: the block of a listpack
     n            31                                               the stream's header
     n            32         group (4)                             a consumer group
@@ -56,7 +57,7 @@ import struct
 from collections.abc import Callable
 
 FORMAT = 1  # of every record and block
-STORE_FORMAT = 4  # of the store, said in its own record: any other is refused
+STORE_FORMAT = 5  # of the store, said in its own record: any other is refused
 
 STORE = 0x01
 NAME = 0x02
@@ -87,6 +88,7 @@ IDEMPOTENT_AGE = 0x25
 DEFERRED = 0x26
 RESULT = 0x27
 RESULT_AGE = 0x28
+SCHEDULE = 0x29
 NODE = 0x30
 HEADER = 0x31
 GROUP = 0x32

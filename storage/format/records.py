@@ -5,7 +5,7 @@
     ------  ----  ---------------------------     ------  ----  ----------------------------------------------
          0     8  xxh3_64 of all that follows          0     8  xxh3_64 of all that follows
          8     1  format                               8     1  format
-         9     -  msgpack array                        9     1  codec: 0 raw, 1 zstd
+         9     -  msgpack array; see frame()           9     1  codec: 0 raw, 1 zstd
                                                       10     8  ordinal: entries ever added to the stream
                                                                 before this node's first
                                                       18     4  span: entries ever added to this node
@@ -38,7 +38,7 @@ from .keys import FORMAT, NODE, STORE_FORMAT, STORE_KEY
 SOURCE_HASH = ""
 
 FORMAT_BYTE = bytes([FORMAT])
-pack: Any = msgpack.Packer().pack  # half the time of packb(), which makes a packer each time
+_packer: Any = msgpack.Packer()  # half the time of packb(), which makes a packer each time
 checksum = xxh3_64_digest  # of what is stored, with the key's seed. Big-endian: reversed it lies little-endian on disk
 seed_of = xxh3_64_intdigest
 
@@ -56,6 +56,19 @@ _CHECKSUM = struct.Struct("<Q")
 _ORDINALS = struct.Struct("<QI")
 _HEADER = struct.Struct("<QBBQIII")
 _new = tuple.__new__
+
+
+def pack(value: Any) -> bytes:
+    """A value as msgpack.
+
+    Where memory runs out as the packer hands out what it has packed, it keeps that, before all that it packs later.
+    """
+    try:
+        packed: bytes = _packer.pack(value)
+    except BaseException:
+        _packer.reset()
+        raise
+    return packed
 
 
 def seal(key: bytes, row: Sequence[Any]) -> bytes:
@@ -79,6 +92,14 @@ def unseal(key: bytes, value: bytes) -> list[Any]:
         )
     row: list[Any] = msgpack.unpackb(body[1:], use_list=True, strict_map_key=False)
     return row
+
+
+def frame(name: bytes, size: int, rest: Sequence[Any]) -> tuple[bytes, bytes]:
+    """What stands before and behind ``size`` bytes of numbers in a record ``[name, numbers, *rest]``.
+
+    The numbers change with nearly each commit, all else hardly ever: that is packed once, and joined from then on.
+    """
+    return FORMAT_BYTE + bytes([0x90 + 2 + len(rest)]) + pack(name) + bytes([0xC4, size]), b"".join(map(pack, rest))
 
 
 def store_row(value: Any, what: object) -> list[Any]:

@@ -15,7 +15,7 @@ without closing. Its boot ID says how:
                            for the system has kept it; there is nothing to look for
                            Where one of both is not known (no /proc), the clocks say when the machine started
     another boot ID        the machine ended while the store was open: a power cut, or a restart
-                           that killed it. The newest records are looked at (look_over())
+                           that killed it. The newest records are looked over (engine/newest_records.py)
 
 The slot of a power cut is cleared once its damage has been inspected: a reader that comes before still
 learns of it. After a failed flush a process notes a boot ID of zeros, so that the next opening inspects
@@ -31,16 +31,13 @@ import contextlib
 import functools
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from io import FileIO
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
 
 from .. import clocks
-from ..errors import CorruptionError, RaxlogError
-from ..format import keys, records
-from ..trees.rax import Rax, RaxTransaction
 from . import ofd_lock
 from .shared_file import READERS, SHARED, SLOTS
 
@@ -48,7 +45,6 @@ CLEAN, KILLED, POWER_CUT = "clean", "killed", "power cut"
 End = tuple[str, tuple[int, ...], tuple[str, ...]]  # what a LastEnd is made of, once it is asked for
 
 _SLOT = struct.Struct("<Q16sQQ8s16x")
-_MOST_STREAMS = 100
 _UNKNOWN_BOOT = bytes(24)
 _NEAR = 5_000_000_000  # ns: the same start, by two readings of the clocks
 
@@ -140,40 +136,14 @@ def _is_same(other: bytes, here: bytes) -> bool:
     return all(moments) and abs(moments[0] - moments[1]) < _NEAR
 
 
-def judge(found: list[tuple[bytes, int]], txn: RaxTransaction) -> End:
-    """What the slots of the dead mean. After a power cut it looks over the newest records."""
+def judge(found: list[tuple[bytes, int]], look_over: Callable[[], Iterable[str]]) -> End:
+    """What the slots of the dead mean. After a power cut the newest records are looked over for problems."""
     if not found:
         return CLEAN, (), ()
     processes = tuple(pid for _, pid in found)
     if not is_cut(found):
         return KILLED, processes, ()
-    return POWER_CUT, processes, tuple(look_over(txn))
-
-
-def look_over(txn: RaxTransaction) -> Iterator[str]:
-    """Read what was written last: names, headers and last nodes of up to 100 streams. About 10 µs each."""
-    try:
-        for index, (name, value) in enumerate(Rax(txn, keys.NAMES).items()):
-            if index == _MOST_STREAMS:
-                return
-            try:
-                _look_at(txn, name, value)
-            except RaxlogError as error:
-                yield f"stream {name.decode(errors='backslashreplace')}: {error}"
-    except CorruptionError as error:
-        yield str(error)
-
-
-def _look_at(txn: RaxTransaction, name: bytes, value: bytes) -> None:
-    number = records.unseal(keys.NAMES + name, value)[0]
-    key = keys.header_key(number)
-    header = txn.get(key)
-    if header is None:
-        raise CorruptionError(f"the header of stream number {number} is not there")
-    records.unseal(key, header)
-    with txn.cursor() as cursor:
-        if cursor.set_key(key) and cursor.prev() and cursor.key().startswith(keys.family(number, keys.NODE)):
-            records.block_header(cursor.key(), cursor.value())
+    return POWER_CUT, processes, tuple(look_over())
 
 
 def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list[int]]:

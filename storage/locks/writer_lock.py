@@ -30,6 +30,7 @@ import os
 from pathlib import Path
 
 from .. import clocks
+from ..crash_point import crash_point
 from ..errors import LockTimeout
 from ..notices import note
 from . import ofd_lock
@@ -86,6 +87,7 @@ class WriterLock:
         woken, idle = False, None
         while True:
             word = words.word(place)
+            crash_point("line.joined")
             words.last[0] = max(words.last[0], place)  # to be seen by a process that gives the lock up from here on
             first = None if woken else ofd_lock.find(file, _LINE, place * _PLACE)
             if first is None or first == idle:
@@ -121,9 +123,11 @@ class WriterLock:
             if before := last[0]:
                 first = ofd_lock.find(self._file, _LINE, _LINE_BYTES)
                 if first is None:
+                    crash_point("line.emptied")
                     last[0] = 0
                     first = ofd_lock.find(self._file, _LINE, _LINE_BYTES)  # one may have come, and noted it before that
                 if first is not None:
+                    crash_point("line.passed")
                     last[0] = max(before, last[0])
                     self._words.wake((first[0] - _LINE) // _PLACE)
         except (OSError, ValueError):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import clocks, disk, fork_hooks
+from ..crash_point import crash_point
 from ..errors import LockTimeout, RaxlogError, ReadOnlyStore
 from ..folder import directory, log_file
 from ..format import records
@@ -254,11 +255,14 @@ class Checkpoints:
                 self.room.require(raw, lent)
                 ring.strike_out_orphan(log.pos, log.chain)
                 words[LARGE] = upto
+        crash_point("log.applied")
         words[APPLIED] = upto
+        crash_point("log.kept")
         words[KEPT] = begun[0]
         self.made += 1
         if txn is not None:
             with log.mutex:
+                crash_point("log.large")
                 words[END] = words[FLUSHED] = upto
                 log.start_anew(upto, chain)
             words[LARGE] = 0
@@ -303,6 +307,7 @@ class Checkpoints:
             with self.tree.write() as raw:
                 applied, _, begun = unseal(raw.get(log_file.APPLIED))
             if applied > words[END]:
+                crash_point("log.settled")
                 words[END] = words[FLUSHED] = words[APPLIED] = applied
                 words[KEPT] = begun[0]
             words[LARGE] = 0

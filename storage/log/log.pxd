@@ -1,6 +1,7 @@
 # The C types of log.py.
 
 cimport cython
+from .cursor cimport cursor_over
 from .record cimport decode, encode_change, read_u32
 from .ring cimport Ring
 from .room cimport Room
@@ -41,8 +42,9 @@ cdef class Log:
     @cython.locals(applied="unsigned long long", end="unsigned long long", overlay=Overlay, seen=tuple, view=View)
     cpdef View begin(self, object begin=*)
     cpdef object refuse_lie(self, Py_ssize_t tries)
-    @cython.locals(applied="unsigned long long", ring=Ring, txn=WriteTransaction)
+    @cython.locals(applied="unsigned long long", ring=Ring, txn=WriteTransaction, left=WriteTransaction)
     cpdef WriteTransaction write(self)
+    cpdef object cursor(self, View view)
     cpdef object snapshot(self)
     cpdef object prune(self, unsigned long long floor)
     cpdef object reach(self, unsigned long long pos, object chain, tuple begun)

@@ -42,8 +42,10 @@ from raxlog.storage.wake.stop import wake
 from xxhash import xxh3_64_intdigest
 
 from .. import clocks
+from .. import crash_point as crash_points
 from . import feed
 from .checkpoint import Checkpoints, put_changes, unseal
+from .cursor import cursor_over  # cimport
 from .record import (
     HEAD,
     RECORD,
@@ -185,6 +187,8 @@ class Log:
             raise self.damage
         if self.pos > applied and ring.locks is not None:
             os.fdatasync(ring.file)  # what is shown now must not go with the power
+        if crash_points.listener is not None:
+            crash_points.crash_point("log.enter")
         words[END] = words[FLUSHED] = self.pos
         words[APPLIED] = applied
         words[KEPT] = begun[0]
@@ -221,6 +225,7 @@ class Log:
                     raise CorruptionError(
                         f"the file {log_file.STATE} beside {self.ring.path} says that the log ends before it does"
                     )
+                crash_points.crash_point("log.orphan")
                 self.ring.words[END] = self.ring.words[FLUSHED] = self.pos
 
     def look(self, raw: Any) -> tuple[int, int, int]:
@@ -299,8 +304,9 @@ class Log:
 
     def write(self) -> WriteTransaction:
         """The write transaction, under the writer's lock. LMDB is asked only where another process has written."""
-        if self.transaction is not None:  # an exception has left it
-            self.transaction.abort()
+        left = self.transaction  # a name that holds it: abort() empties the attribute, which in C would be its end
+        if left is not None:  # an exception has left it
+            left.abort()
         ring = self.ring
         if os.lseek(ring.file, 0, os.SEEK_END) < HEADER + ring.size:  # stat() would make the next write save its time
             raise StoreError(
@@ -321,6 +327,10 @@ class Log:
                 self.prune(applied)
             txn = self.transaction = WriteTransaction(self, self.overlay)
         return txn
+
+    def cursor(self, view: View) -> Any:
+        """LMDB's cursor where there is nothing to merge, else one that merges."""
+        return cursor_over(view) if view.writes or view.rows else view.lmdb().cursor()
 
     def snapshot(self) -> Any:
         """A read of LMDB's for the thread that writes."""
@@ -486,7 +496,11 @@ class Log:
         except OSError as error:
             raise LogError(error) from error
         with self.mutex:  # a thread that reads takes it in from the ring, or finds it taken in
+            if crash_points.listener is not None:
+                crash_points.crash_point("log.end")
             words[END] = pos + size  # first: FLUSHED says of records that count how far they are on disk
+            if crash_points.listener is not None:
+                crash_points.crash_point("log.flushed")
             if self.durable:
                 words[FLUSHED] = pos + size
             self.reach(pos + size, checksum, (pos, self.chain))

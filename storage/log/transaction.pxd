@@ -2,9 +2,6 @@
 
 cimport cython
 
-@cython.locals(key=bytes, last=bytes)
-cpdef bytes seek(object cursor, bytes full, bint before=*)
-
 cpdef long long run_of(bytes key, bytes value) except -1
 
 cdef class Version:
@@ -43,41 +40,6 @@ cdef class Overlay:
     cpdef Overlay pruned(self, unsigned long long floor)
     @cython.locals(newest=Version, version=Version, key=bytes, found=list)
     cpdef list changes(self, unsigned long long after, unsigned long long upto)
-
-cdef class LogCursor:
-    cdef object cursor
-    cdef Overlay overlay
-    cdef dict rows
-    cdef unsigned long long upto
-    cdef bytes here
-    cdef bytes at
-    cdef bytes other
-    cdef Version version
-    cdef Py_ssize_t index
-    cdef long long moves
-    cdef bint forward
-    cdef bint both
-    cdef bint on_lmdb
-
-    @cython.locals(version=Version, first=bytes, end=bytes, gap=tuple, steps="Py_ssize_t", gaps=dict)
-    cdef object skip_from(self, bytes key)
-    cdef object skip_lmdb(self, bint found)
-    @cython.locals(version=Version, key=bytes, order=list, beside=list, size="Py_ssize_t", before="Py_ssize_t",
-                   at="Py_ssize_t")
-    cdef object skip_overlay(self, Py_ssize_t index, bytes bound)
-    cdef bint pick(self) except -1
-    cpdef bint set_range(self, bytes key) except -1
-    @cython.locals(here=bytes)
-    cpdef bint set_before(self, bytes key) except -1
-    cpdef bint set_key(self, bytes key) except -1
-    cpdef bint first(self) except -1
-    cpdef bint last(self) except -1
-    @cython.locals(here=bytes, key=bytes)
-    cpdef bint next(self) except -1
-    @cython.locals(here=bytes)
-    cpdef bint prev(self) except -1
-    cpdef bytes key(self)
-    cpdef object value(self)
 
 cdef class View:
     cdef public object log

@@ -26,65 +26,16 @@ committed in between, ``epoch`` is another too.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left
 from io import FileIO
 from typing import Any, Protocol, Self
 
 from raxlog.storage.errors import CorruptionError, RaxlogError
 from raxlog.storage.tree import lmdb_errors
-from raxlog.storage.trees.rax import disorder
 
 SOURCE_HASH = ""
 
 MOST_KEY = 511  # LMDB's
-NEXT = b"\0"  # key + NEXT is the first byte string behind key
-BEHIND = b"\xff" * 512  # behind all keys: LMDB's have up to 511 bytes
-SHORT = 8  # keys: a run that is stepped over faster than looked up
-MOST_GAPS = 1000
-
-
-def seek(cursor: Any, full: bytes, before: bool = False) -> bytes | None:
-    """Stand on the least key >= ``full`` of LMDB's; ``before``: on the greatest before it. That key, or None.
-
-    LMDB looks for a key by halves, and has no checksum over its pages: one row that shows a wrong key sends the search
-    to the wrong side of it, and all rows between there and the right place are missed. The search ends beside that
-    row, for all other rows lead it back there. So these show it:
-
-        k[-2] < k[-1] < full <= k[0] < k[1]
-
-    CorruptionError where that does not hold. Six steps of a cursor, a third of a microsecond.
-    """
-    key: bytes | None = None
-    if cursor.set_range(full):
-        key = cursor.key()
-        if key < full:
-            raise disorder(key, full)
-        if not cursor.next():
-            cursor.last()
-        elif cursor.key() <= key:
-            raise disorder(cursor.key(), key)
-        else:
-            cursor.prev()
-    if not (cursor.last() if key is None else cursor.prev()):  # there is none before it
-        if not before:
-            cursor.first()
-            return key
-        return None
-    last: bytes = cursor.key()
-    if last >= full:
-        raise disorder(full, last)
-    if cursor.prev():
-        if cursor.key() >= last:
-            raise disorder(last, cursor.key())
-        cursor.next()
-    else:
-        cursor.first()
-    if before:
-        return last
-    if key is not None:
-        cursor.next()
-    return key
 
 
 def run_of(key: bytes, value: bytes | None) -> int:
@@ -231,234 +182,6 @@ class Overlay:
         return found
 
 
-class LogCursor:
-    """A cursor over both. It stands on the nearer of two candidates, LMDB's and the overlay's."""
-
-    __slots__ = ("at", "both", "cursor", "forward", "here", "index", "moves", "on_lmdb", "other", "overlay", "rows",
-                 "upto", "version")
-
-    def __init__(self, cursor: Any, overlay: Overlay, upto: int) -> None:
-        self.cursor: Any = cursor
-        self.overlay: Overlay = overlay
-        self.rows: dict[bytes, Version] = overlay.rows
-        self.upto: int = upto
-        self.here: bytes | None = None  # the key it stands on
-        self.at: bytes | None = None  # LMDB's candidate
-        self.both: bool = False  # whether the overlay has it too
-        self.other: bytes | None = None  # the overlay's candidate, found at ``index`` of the order
-        self.version: Version | None = None
-        self.index: int = 0
-        self.moves: int = -1
-        self.forward: bool = True
-        self.on_lmdb: bool = False
-
-    def __enter__(self) -> LogCursor:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the cursor of LMDB's that lies below."""
-        self.cursor.close()
-
-    def skip_from(self, key: bytes | None) -> None:
-        """LMDB's candidate: ``key``, where its cursor stands, or the next that the overlay has not deleted."""
-        cursor = self.cursor
-        first: bytes | None = None  # of a run, forward
-        steps = 0
-        while key is not None:
-            version = self.rows.get(key)
-            while version is not None and version.lsn > self.upto:
-                version = version.older
-            if version is None or version.value is not None:
-                self.both = version is not None
-                break
-            if not self.forward:
-                key = cursor.key() if cursor.prev() else None
-                continue
-            if first is None:
-                first = key
-                gap = self.overlay.gaps.get(key)
-                if gap is not None and gap[0] <= self.upto:
-                    end = gap[1]
-                    key = None if end is None else seek(cursor, end)
-                    steps = SHORT
-                    continue
-            steps += 1
-            key = cursor.key() if cursor.next() else None
-        self.at = key
-        if steps > SHORT and first is not None:
-            gaps = self.overlay.gaps
-            if len(gaps) >= MOST_GAPS:
-                gaps.clear()
-            gaps[first] = self.upto, key
-
-    def skip_lmdb(self, found: bool) -> None:
-        """The same after a move of LMDB's cursor."""
-        self.skip_from(self.cursor.key() if found else None)
-
-    def skip_overlay(self, index: int, bound: bytes) -> None:
-        """Set the overlay's candidate: the first key >= ``bound``, or going backward the last key < ``bound``.
-
-        ``index`` is the place of ``bound`` in the overlay's order, unless another thread has inserted or removed keys
-        since. So its two neighbours are fetched in one step, which no thread can interrupt, and are compared with it.
-        """
-        order = self.overlay.order
-        while True:
-            before = 1 if index > 0 else 0  # whether there is a key on that side
-            beside = order[index - before : index + 1]
-            size = len(beside)
-            if size < before or (before and beside[0] >= bound) or (size > before and beside[before] < bound):
-                index = bisect_left(order, bound)
-                continue
-            self.index = index
-            at = before if self.forward else before - 1
-            if not 0 <= at < size:
-                self.other = self.version = None
-                break
-            key = beside[at]
-            version = self.rows.get(key)
-            while version is not None and version.lsn > self.upto:
-                version = version.older
-            if version is not None and version.value is not None:
-                self.other = key
-                self.version = version
-                break
-            bound = key + NEXT if self.forward else key
-            index += 1 if self.forward else -1
-        self.moves = self.overlay.moves
-
-    def pick(self) -> bool:
-        """Stand on the nearer candidate.
-
-        What both have is met on both sides at once, or LMDB's cursor has come to it a second time: it turned, where a
-        gap lies, or a damaged page leads back. LMDB's value, which the overlay has replaced, is never shown.
-        """
-        while True:
-            if self.at is None:
-                self.on_lmdb = False
-            elif self.other is None:
-                self.on_lmdb = True
-            else:
-                self.on_lmdb = self.at < self.other if self.forward else self.at > self.other
-            if not self.on_lmdb or not self.both:
-                break
-            self.skip_lmdb(self.cursor.next() if self.forward else self.cursor.prev())
-        self.here = self.at if self.on_lmdb else self.other
-        return self.here is not None
-
-    def set_range(self, key: bytes) -> bool:
-        """Stand on the first key from here on."""
-        self.forward = True
-        self.skip_from(seek(self.cursor, key))
-        self.skip_overlay(bisect_left(self.overlay.order, key), key)
-        return self.pick()
-
-    def set_before(self, key: bytes) -> bool:
-        """Stand on the last key before it. CorruptionError where a damaged page leads to another."""
-        self.forward = False
-        self.skip_from(seek(self.cursor, key, True))
-        self.skip_overlay(bisect_left(self.overlay.order, key), key)
-        found = self.pick()
-        here = self.here
-        if here is not None and here >= key:
-            raise disorder(key, here)
-        return found
-
-    def set_key(self, key: bytes) -> bool:
-        """Stand on this key."""
-        if self.set_range(key) and self.here == key:
-            return True
-        self.here = None
-        return False
-
-    def first(self) -> bool:
-        """Stand on the first key."""
-        self.forward = True
-        self.skip_lmdb(self.cursor.first())
-        self.skip_overlay(0, b"")
-        return self.pick()
-
-    def last(self) -> bool:
-        """Stand on the last key."""
-        self.forward = False
-        self.skip_lmdb(self.cursor.last())
-        self.skip_overlay(len(self.overlay.order), BEHIND)
-        return self.pick()
-
-    def next(self) -> bool:
-        """Step to the next key, or from nowhere to the first; whether there is one."""
-        here = self.here
-        if here is None:
-            return self.first()
-        if self.moves != self.overlay.moves:
-            self.forward = True
-            key = seek(self.cursor, here)
-            if key is not None and key == here:
-                self.skip_lmdb(self.cursor.next())
-            else:
-                self.skip_from(key)
-            self.skip_overlay(bisect_right(self.overlay.order, here), here + NEXT)
-        elif not self.forward:  # no seek: both candidates stand here or before, and a damaged key leads elsewhere
-            self.forward = True
-            self.skip_lmdb(self.cursor.first() if self.at is None else self.cursor.next())
-            self.skip_overlay(bisect_right(self.overlay.order, here), here + NEXT)
-        elif self.on_lmdb:
-            self.skip_lmdb(self.cursor.next())
-        else:
-            if self.at == here:
-                self.skip_lmdb(self.cursor.next())
-            self.skip_overlay(self.index + 1, here + NEXT)
-        return self.pick()
-
-    def prev(self) -> bool:
-        """Step to the key before, or from nowhere to the last; whether there is one."""
-        here = self.here
-        if here is None:
-            return self.last()
-        if self.moves != self.overlay.moves:
-            self.forward = False
-            cursor = self.cursor
-            self.skip_from(seek(cursor, here, True))
-            self.skip_overlay(bisect_left(self.overlay.order, here), here)
-        elif self.forward:
-            self.forward = False
-            self.skip_lmdb(self.cursor.last() if self.at is None else self.cursor.prev())
-            self.skip_overlay(bisect_left(self.overlay.order, here), here)
-        elif self.on_lmdb:
-            self.skip_lmdb(self.cursor.prev())
-        else:
-            if self.at == here:
-                self.skip_lmdb(self.cursor.prev())
-            self.skip_overlay(self.index - 1, here)
-        return self.pick()
-
-    def key(self) -> bytes:
-        """The key it stands on; empty where it stands on none."""
-        return b"" if self.here is None else self.here
-
-    def value(self) -> bytes:
-        """The value of the key it stands on; empty where it stands on none."""
-        if self.here is None:
-            return b""
-        return self.cursor.value() if self.on_lmdb else self.version.value  # type: ignore
-
-    def item(self) -> tuple[bytes, bytes]:
-        """key() and value()."""
-        return self.key(), self.value()
-
-    def __iter__(self) -> Iterator[Any]:
-        return self.iternext()
-
-    def iternext(self, keys: bool = True, values: bool = True) -> Iterator[Any]:
-        """From here on, or from the first key."""
-        found = self.here is not None or self.first()
-        while found:
-            yield (self.key(), self.value()) if keys and values else self.key() if keys else self.value()
-            found = self.next()
-
-
 class View:
     """What a transaction sees: LMDB's snapshot, and the overlay up to an LSN. Closed by abort()."""
 
@@ -506,12 +229,8 @@ class View:
         return self.raw.get(key)
 
     def cursor(self) -> Any:
-        """LMDB's cursor where there is nothing to merge, else one that merges."""
-        if self.raw is None:
-            self.lmdb()
-        if not self.writes and not self.rows:
-            return self.raw.cursor()
-        return LogCursor(self.raw.cursor(), self.overlay, self.upto)
+        """A cursor over what it sees."""
+        return self.log.cursor(self)
 
     def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
         """A view reads only."""
@@ -563,6 +282,9 @@ class WrittenLog(Protocol):
 
     def snapshot(self) -> Any:
         """A read of LMDB's."""
+
+    def cursor(self, view: View) -> Any:
+        """A cursor over what a view sees."""
 
     def commit(self, txn: WriteTransaction) -> None:
         """Have a transaction's changes count."""

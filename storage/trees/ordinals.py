@@ -40,7 +40,7 @@ from itertools import takewhile
 from ..errors import CorruptionError
 from ..format.keys import DEAD, ORDINAL, family
 from ..format.records import seal, unseal
-from .rax import RaxTransaction, family_rows, step_before
+from .rax import Rax, RaxTransaction, family_rows
 
 SOURCE_HASH = ""
 
@@ -294,11 +294,8 @@ class OrdinalIndex:
 
         None if there is none. CorruptionError if its row is damaged. One seek.
         """
-        behind = self._prefix + ordinal.to_bytes(8, "big") + b"\0"
-        with self._txn.cursor() as cursor:
-            if not step_before(cursor, behind) or not cursor.key().startswith(self._prefix):
-                return None
-            return _noted(cursor.key(), cursor.value())
+        found = Rax(self._txn, self._prefix).floor(ordinal.to_bytes(8, "big"))
+        return None if found is None else _noted(self._prefix + found[0], found[1])
 
     def drop_below(self, ordinal: int) -> int:
         """Delete up to 1,000 notes of ordinals below that of the note that floor(ordinal) finds; return how many.

@@ -37,12 +37,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol, Self
 
-from ..errors import CorruptionError, InvalidArgument
+from ..errors import InvalidArgument
 from ..format.keys import MAX_KEY
+from ..log.cursor import NEXT, LogCursor, behind, cursor_over
 
 SOURCE_HASH = ""
-
-NEXT = b"\x00"  # key + NEXT is the first byte string behind key: "> key" is ">= key + NEXT"
 
 
 class Cursor(Protocol):
@@ -77,32 +76,11 @@ class RaxTransaction(ReadTransaction, Protocol):
 
 
 def family_rows(txn: ReadTransaction, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of one family, from the key ``start`` on, with whole keys, over a cursor of their own. No copies.
+    """The rows of one family, from the key ``start`` on, with whole keys, over a cursor of their own.
 
     CorruptionError where the keys do not ascend.
     """
-    cursor = txn.cursor()
-    begin = prefix if start is None else start
-    there = step_from(cursor, begin)
-    last = b""
-    while there:
-        key = cursor.key()
-        if key <= last:  # first: damage may lead back to another family
-            raise disorder(key, last)
-        if not key.startswith(prefix):
-            return
-        last = key
-        yield key, cursor.value()
-        there = cursor.next()
-
-
-def disorder(key: bytes, last: bytes) -> CorruptionError:
-    """The error for keys that do not ascend: a damaged page shows one row twice, or one in the place of another."""
-    number = int.from_bytes(key[:8], "big")  # 0 in the keys that belong to no stream
-    return CorruptionError(
-        f"the key {key.hex()} comes behind {last.hex()}: a page of data.mdb is damaged",
-        stream=str(number) if number else None,
-    )
+    return cursor_over(txn, prefix).rows_from(prefix if start is None else start)
 
 
 class RaxNode(NamedTuple):
@@ -128,124 +106,6 @@ class RaxNode(NamedTuple):
         return self.path + self.children[index : index + 1]
 
 
-class RaxIterator:
-    """A place in a rax, over one LMDB cursor. Made by Rax.iterator().
-
-    After a seek ``key`` and ``value`` are those of the element found, and next() and prev()
-    move away from it. (In Redis the first raxNext after a raxSeek returns the sought element.)
-    ``key`` is without the prefix; both are copies.
-
-    ``eof`` is true before the first seek, after one that found nothing (key and value are
-    empty then), and after a step past either end (they stay on the last element, as in
-    Redis); next() and prev() then answer False until the next seek. A step to a key that is not on
-    that side raises CorruptionError: a page of LMDB's is damaged. After any write to the
-    database seek again: ``it.seek(">", it.key)`` goes on behind an element just removed.
-    """
-
-    __slots__ = ("_cursor", "_prefix", "_skip", "eof", "key", "value")
-
-    def __init__(self, cursor: Cursor, prefix: bytes) -> None:
-        self._cursor = cursor
-        self._prefix = prefix
-        self._skip = len(prefix)
-        self.eof: bool = True
-        self.key: bytes = b""
-        self.value: bytes = b""
-
-    def seek(self, op: str, key: bytes = b"") -> bool:
-        """Stand on the element that ``op`` names; False, and eof, if there is none.
-
-        ``op`` is ">", ">=", "<", "<=" (the nearest on that side of ``key``), "=" (the key
-        itself), "^" (the first) or "$" (the last); the last two ignore ``key``. Any other is
-        an InvalidArgument and leaves the iterator alone. One descent of the B+tree. raxSeek.
-        """
-        cursor = self._cursor
-        full = self._prefix + key
-        if op == ">=":
-            found = step_from(cursor, full)
-        elif op == "<=":
-            found = step_before(cursor, full + NEXT)
-        elif op == ">":
-            found = step_from(cursor, full + NEXT)
-        elif op == "<":
-            found = step_before(cursor, full)
-        elif op == "=":
-            found = cursor.set_key(full)
-        elif op == "^":
-            found = step_from(cursor, self._prefix)
-        elif op == "$":
-            found = step_before(cursor, behind(self._prefix))
-        else:
-            raise InvalidArgument(f"a rax cannot seek {op!r}; the operators are '>', '>=', '<', '<=', '=', '^', '$'")
-        if self._settle(found):
-            return True
-        self.key = self.value = b""
-        return False
-
-    def next(self) -> bool:
-        """Move to the next greater key; False, and eof, if this was the last. raxNext."""
-        if self.eof:
-            return False
-        before = self.key
-        found = self._cursor.next()
-        if not self._settle(found):
-            if found and (outside := bytes(self._cursor.key())) < self._prefix:
-                raise disorder(outside, self._prefix + before)
-            return False
-        if self.key <= before:
-            raise disorder(self._prefix + self.key, self._prefix + before)
-        return True
-
-    def prev(self) -> bool:
-        """Move to the next smaller key; False, and eof, if this was the first. raxPrev."""
-        if self.eof:
-            return False
-        before = self.key
-        found = self._cursor.prev()
-        if not self._settle(found):
-            if found and (outside := bytes(self._cursor.key())) > self._prefix:
-                raise disorder(self._prefix + before, outside)
-            return False
-        if self.key >= before:
-            raise disorder(self._prefix + before, self._prefix + self.key)
-        return True
-
-    def take(self, most: int, stop: bytes) -> list[tuple[bytes, bytes]]:
-        """The element here and those behind it, up to the key ``stop`` (included), at most ``most`` of them.
-
-        Keys come whole, with the prefix. Then seek again. One copy an element, as with next(), and no call.
-        """
-        found: list[tuple[bytes, bytes]] = []
-        prefix = self._prefix
-        last = prefix + stop
-        before = b""
-        if not self.eof and most > 0:
-            for full, value in self._cursor.iternext():
-                key = bytes(full)
-                if key <= before:
-                    raise disorder(key, before)
-                if key > last or not key.startswith(prefix):
-                    break
-                before = key
-                found.append((key, bytes(value)))
-                if len(found) == most:
-                    break
-        self.eof = True
-        return found
-
-    def _settle(self, found: bool) -> bool:
-        if found:
-            full, value = self._cursor.item()
-            full = bytes(full)
-            if full.startswith(self._prefix):
-                self.key = full[self._skip :]
-                self.value = bytes(value)
-                self.eof = False
-                return True
-        self.eof = True
-        return False
-
-
 class Rax:
     """The keys of one family, those behind ``prefix``, as a rax within one transaction.
 
@@ -267,7 +127,7 @@ class Rax:
         self._get = txn.get
         self._put = txn.put
         self._delete = txn.delete
-        self._made: Cursor | None = None  # moved only within a call, never across two
+        self._made: LogCursor | None = None  # moved only within a call, never across two
 
     # ------------------------------------------------------------------ one key
 
@@ -318,51 +178,43 @@ class Rax:
 
     # ---------------------------------------------------------------- neighbours
 
-    def iterator(self) -> RaxIterator:
+    def iterator(self) -> LogCursor:
         """A new iterator, at eof until its first seek. raxStart; there is nothing to stop."""
-        return RaxIterator(self._txn.cursor(), self._prefix)
+        return cursor_over(self._txn, self._prefix)
 
     def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
         """The greatest key <= ``key`` and its value, None if there is none. One descent."""
-        return self._item() if step_before(self._cursor(), self._prefix + key + NEXT) else None
+        return self._cursor().item() if self._cursor().seek("<=", key) else None
 
     def first(self) -> tuple[bytes, bytes] | None:
         """The least key and its value, None if the rax is empty. One descent."""
-        return self._item() if step_from(self._cursor(), self._prefix) else None
+        return self._cursor().item() if self._cursor().first() else None
 
     def last(self) -> tuple[bytes, bytes] | None:
         """The greatest key and its value, None if the rax is empty. One descent."""
-        return self._item() if step_before(self._cursor(), behind(self._prefix)) else None
+        return self._cursor().item() if self._cursor().last() else None
 
     def items(self, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values in order, from ``start`` (itself included; None: the first key) to the end.
 
-        To be used up inside the transaction, without writes between two steps; RaxIterator has the rule for those.
+        To be used up inside the transaction, without writes between two steps; LogCursor has the rule for those.
         """
         iterator = self.iterator()
-        more = iterator.seek("^") if start is None else iterator.seek(">=", start)
-        while more:
-            yield iterator.key, iterator.value
-            more = iterator.next()
+        if start is None or iterator.seek(">=", start):
+            yield from iterator.iternext()
 
-    def _cursor(self) -> Cursor:
+    def _cursor(self) -> LogCursor:
         """The cursor, made by the first call that moves one."""
         if self._made is None:
-            self._made = self._txn.cursor()
+            self._made = cursor_over(self._txn, self._prefix)
         return self._made
-
-    def _item(self) -> tuple[bytes, bytes] | None:
-        """The element under the cursor, None if that is outside the rax."""
-        full, value = self._cursor().item()
-        full = bytes(full)
-        return (full[self._skip :], bytes(value)) if full.startswith(self._prefix) else None
 
     # ------------------------------------------------------------------ the tree
 
     @property
     def numele(self) -> int:
         """How many keys there are: one pass over them, values are not read. raxSize."""
-        return sum(1 for _ in self._keys())
+        return sum(1 for _ in self.iterator().iternext(values=False))
 
     @property
     def numnodes(self) -> int:
@@ -375,7 +227,7 @@ class Rax:
         places = [[0, 0, 0]]
         count = 0
         last = b""
-        for key in self._keys():
+        for key in self.iterator().iternext(values=False):
             count += _fold(places, common(last, key))
             if key:  # the empty key is the root, which is there already
                 places.append([len(key), 0, 0])
@@ -443,62 +295,12 @@ class Rax:
 
     def _least(self, full: bytes | None) -> bytes | None:
         """The key that is the least >= ``full`` of all in LMDB, None if it is not ours."""
-        if full is None or not step_from(self._cursor(), full):
-            return None
-        found = bytes(self._cursor().key())
-        return found[self._skip :] if found.startswith(self._prefix) else None
+        return self._cursor().key() if full is not None and self._cursor().set_range(full) else None
 
     def _greatest(self, full: bytes | None) -> bytes | None:
         """The key that is the greatest < ``full`` of all in LMDB, None if it is not ours."""
-        if not step_before(self._cursor(), full):
-            return None
-        found = bytes(self._cursor().key())
-        return found[self._skip :] if found.startswith(self._prefix) else None
-
-    def _keys(self) -> Iterator[bytes]:
         cursor = self._cursor()
-        if cursor.set_range(self._prefix):
-            for full in cursor.iternext(keys=True, values=False):
-                found = bytes(full)
-                if not found.startswith(self._prefix):
-                    return
-                yield found[self._skip :]
-
-
-def step_from(cursor: Cursor, full: bytes) -> bool:
-    """Stand on the least key >= ``full`` of the database.
-
-    CorruptionError where it is less: in a damaged page LMDB's search goes astray.
-    """
-    there = cursor.set_range(full)
-    if there and bytes(cursor.key()) < full:
-        raise disorder(bytes(cursor.key()), full)
-    return there
-
-
-def step_before(cursor: Cursor, full: bytes | None) -> bool:
-    """Stand on the greatest key < ``full`` of the database; None is behind all keys.
-
-    CorruptionError where it is not less: in a damaged page LMDB's search goes astray.
-    """
-    if full is None:
-        return cursor.last()
-    set_before = getattr(cursor, "set_before", None)  # LMDB's cursor has none
-    there: bool
-    if set_before is not None:
-        there = set_before(full)  # it compares them itself
-        return there
-    there = cursor.prev() if cursor.set_range(full) else cursor.last()
-    if there and bytes(cursor.key()) >= full:
-        raise disorder(full, bytes(cursor.key()))
-    return there
-
-
-def behind(full: bytes) -> bytes | None:
-    """The first byte string behind all that begin with ``full``: its successor without the
-    ff bytes at its end, which have none. None if it is all ff: then nothing follows."""
-    stem = full.rstrip(b"\xff")
-    return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
+        return cursor.key() if (cursor.last() if full is None else cursor.set_before(full)) else None
 
 
 def common(a: bytes, b: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Stopping waits: ``stop=`` of every read that has ``block=``, and of a subscription's get().
+"""Stopping waits: ``stop=`` of every read that has ``timeout=``, and of a subscription's get().
 
     stop = raxlog.Stop()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -26,6 +26,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from ...storage.errors import CorruptionError, InvalidArgument, MalformedValue
 from ..node.stream_id import StreamID
 from .decoder import Decoder
+from .json_values import Nested
 from .projection import CORRUPT_COLUMN, Projection, load, projection
 from .scan import StoredNode
 
@@ -84,9 +85,13 @@ def batches(nodes: Iterable[StoredNode], columns: Projection, *, start: StreamID
     """
     if type(batch_size) is not int or not 1 <= batch_size <= _MOST_ROWS:
         raise InvalidArgument(f"batch_size={batch_size!r} must be a whole number from 1 to {_MOST_ROWS:,}")
-    timed = any(column[:1] == ("timestamp",) and not column[2] for column in columns.columns)
+    timed = any(kind == "nested" or (kind == "timestamp" and not naive) for kind, _, naive, _ in columns.columns)
     local = _to_utc(time_zone(columns.zone)) if timed and columns.zone not in _UTC else None
-    decoder = Decoder(columns.columns, batch_size, stream, checked_mode(mode) == FAILFAST, local)
+    decoded = [
+        (*column, Nested(field.type, local) if column[0] == "nested" else None, column[1] in columns.folded)
+        for field, column in zip(columns.schema, columns.columns, strict=True)
+    ]
+    decoder = Decoder(decoded, batch_size, stream, checked_mode(mode) == FAILFAST, local)
     decoder.between(*start, *end)
     return _batches(nodes, columns, decoder, end, stream, skip_damaged, tally or Tally())
 
@@ -177,6 +182,8 @@ def _taken(decoder: Decoder, columns: Projection, stream: str, tally: Tally) -> 
 
 def _array(pa: Any, kind: Any, rows: int, nulls: int, *buffers: Any) -> Any:
     """An array over the buffers of a column: validity, then what columns.Column.take() says."""
+    if isinstance(buffers[1], list):
+        return pa.array(buffers[1], kind)
     arrow_buffers = [None if data is None else pa.py_buffer(data) for data in buffers]
     if not pa.types.is_map(kind):
         return pa.Array.from_buffers(kind, rows, arrow_buffers, nulls)

@@ -22,6 +22,9 @@ cdef inline bint same_within(const unsigned char *p, Py_ssize_t pos, Py_ssize_t 
 cdef inline void put_int32(unsigned char *to, Py_ssize_t place, int value) noexcept:
     memcpy(to + 4 * place, &value, 4)
 
+cdef inline void put_int16(unsigned char *to, Py_ssize_t place, short value) noexcept:
+    memcpy(to + 2 * place, &value, 2)
+
 cdef inline int get_int32(const unsigned char *p, Py_ssize_t place) noexcept:
     cdef int value
     memcpy(&value, p + 4 * place, 4)
@@ -33,6 +36,9 @@ cdef inline void put_int64(unsigned char *to, Py_ssize_t place, long long value)
 cdef inline void put_double(unsigned char *to, Py_ssize_t place, double value) noexcept:
     memcpy(to + 8 * place, &value, 8)
 
+cdef inline void put_float(unsigned char *to, Py_ssize_t place, float value) noexcept:
+    memcpy(to + 4 * place, &value, 4)
+
 cdef inline long long get_int64(const unsigned char *p, Py_ssize_t place) noexcept:
     cdef long long value
     memcpy(&value, p + 8 * place, 8)
@@ -42,9 +48,14 @@ cdef int BINARY
 cdef int STRING
 cdef int INT64
 cdef int INT32
+cdef int INT16
+cdef int INT8
 cdef int DOUBLE
+cdef int FLOAT
 cdef int BOOLEAN
 cdef int TIMESTAMP
+cdef int DATE
+cdef int NESTED
 cdef int DECIMAL
 cdef int ID_MS
 cdef int ID_SEQ
@@ -57,7 +68,11 @@ cdef int CONSTANT
 cdef Py_ssize_t SHORT
 cdef unsigned long long TOP
 cdef unsigned long long MASK
+cdef long long EXACT
 cdef Py_ssize_t LARGEST
+
+@cython.locals(i="Py_ssize_t", b="unsigned char")
+cdef bint same_folded(const unsigned char *p, Py_ssize_t pos, const unsigned char *folded, Py_ssize_t size) noexcept
 
 cdef Py_ssize_t head_size(unsigned char b) noexcept
 
@@ -118,6 +133,7 @@ cdef class Run:
 cdef class Column:
     cdef int kind
     cdef bytes name
+    cdef bint folded
     cdef int precision
     cdef int scale
     cdef Py_ssize_t wide
@@ -131,6 +147,8 @@ cdef class Column:
     cdef bytearray ends
     cdef unsigned char *edge
     cdef Py_ssize_t pairs
+    cdef object nested
+    cdef list values
 
     @cython.locals(valid=bytearray, data=bytearray, ends=bytearray)
     cdef int begin(self, Py_ssize_t rows) except -1
@@ -150,7 +168,7 @@ cdef class Column:
     cdef inline int add(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t row,
                         Literal literal) except -1
 
-    @cython.locals(kind="int")
+    @cython.locals(kind="int", text=bytes)
     cdef int add_integer(self, long long value, Py_ssize_t row, Literal literal) except -2
 
     @cython.locals(kind="int", good="int")

@@ -25,26 +25,31 @@ from ..node.parse_values import MOST_MS, Literal, is_utf8  # cimport
 
 SOURCE_HASH = ""
 
-BINARY, STRING, INT64, INT32, DOUBLE, BOOLEAN, TIMESTAMP, DECIMAL = 0, 1, 2, 3, 4, 5, 6, 7
-ID_MS, ID_SEQ, ID_TIME, ID_TEXT, ID_BYTES, MAP, CORRUPT, CONSTANT = 8, 9, 10, 11, 12, 13, 14, 15
+BINARY, STRING, INT64, INT32, INT16, INT8, DOUBLE, FLOAT, BOOLEAN, TIMESTAMP, DATE = range(11)
+NESTED, DECIMAL, ID_MS, ID_SEQ, ID_TIME, ID_TEXT, ID_BYTES, MAP, CORRUPT, CONSTANT = range(11, 21)
 KINDS = {
-    "binary": BINARY, "string": STRING, "bigint": INT64, "int": INT32, "double": DOUBLE, "boolean": BOOLEAN,
-    "timestamp": TIMESTAMP, "decimal": DECIMAL, "id_ms": ID_MS, "id_seq": ID_SEQ, "id_time": ID_TIME,
+    "binary": BINARY, "string": STRING, "bigint": INT64, "int": INT32, "smallint": INT16, "tinyint": INT8,
+    "double": DOUBLE, "float": FLOAT, "boolean": BOOLEAN, "timestamp": TIMESTAMP, "date": DATE, "nested": NESTED,
+    "decimal": DECIMAL, "id_ms": ID_MS, "id_seq": ID_SEQ, "id_time": ID_TIME,
     "id_text": ID_TEXT, "id_bytes": ID_BYTES, "map": MAP, "corrupt": CORRUPT, "constant": CONSTANT,
 }  # fmt: skip
-_WIDTHS = {INT64: 8, ID_MS: 8, ID_SEQ: 8, TIMESTAMP: 8, ID_TIME: 8, DOUBLE: 8, INT32: 4, DECIMAL: 16}
+_WIDTHS = {INT64: 8, ID_MS: 8, ID_SEQ: 8, TIMESTAMP: 8, ID_TIME: 8, DOUBLE: 8, INT32: 4, DATE: 4, FLOAT: 4, INT16: 2,
+           INT8: 1, DECIMAL: 16}
 
 TOP = (1 << 63) - 1
 MASK = (1 << 64) - 1
 SHORT = 16  # what copy_short() copies
+EXACT = 1 << 53  # whole numbers below it are doubles
 LARGEST = (1 << 31) - 1  # where Arrow's 32-bit offsets end
 
 Buffers = tuple[Any, ...]
 Buffer = bytes | bytearray
 
+_INT16 = struct.Struct("<h")
 _INT32 = struct.Struct("<i")
 _INT64 = struct.Struct("<q")
 _DOUBLE = struct.Struct("<d")
+_FLOAT = struct.Struct("<f")
 
 
 def copy(to: bytearray, at: int, p: bytes, pos: int, size: int) -> None:  # cimport
@@ -67,6 +72,22 @@ def same_within(p: bytes, pos: int, other: int, size: int) -> bool:  # cimport
     return p[pos : pos + size] == p[other : other + size]
 
 
+def same_folded(p: bytes, pos: int, folded: bytes, size: int) -> bool:
+    """Are ``size`` bytes at ``pos`` of ``p``, with capitals of ASCII as small letters, the first ones of ``folded``?"""
+    i = 0
+    while i < size:
+        b = p[pos + i]
+        if (b | 0x20 if 0x41 <= b <= 0x5A else b) != folded[i]:
+            return False
+        i += 1
+    return True
+
+
+def put_int16(to: bytearray, place: int, value: int) -> None:  # cimport
+    """Write an int16 as the ``place``-th of an array of such."""
+    _INT16.pack_into(to, 2 * place, value)
+
+
 def put_int32(to: bytearray, place: int, value: int) -> None:  # cimport
     """Write an int32 as the ``place``-th of an array of such."""
     _INT32.pack_into(to, 4 * place, value)
@@ -86,6 +107,11 @@ def put_int64(to: bytearray, place: int, value: int) -> None:  # cimport
 def put_double(to: bytearray, place: int, value: float) -> None:  # cimport
     """Write a double as the ``place``-th of an array of such."""
     _DOUBLE.pack_into(to, 8 * place, value)
+
+
+def put_float(to: bytearray, place: int, value: float) -> None:  # cimport
+    """Write a double whose value is a float as the ``place``-th of an array of such."""
+    _FLOAT.pack_into(to, 4 * place, value)
 
 
 def get_int64(p: Buffer, place: int) -> int:  # cimport
@@ -280,12 +306,13 @@ class Column:
     """One column of the batch under construction."""
 
     __slots__ = (
-        "bits", "data", "edge", "ends", "keys", "kind", "name", "nulls", "out", "pairs", "precision", "run", "scale",
-        "valid", "wide",
+        "bits", "data", "edge", "ends", "folded", "keys", "kind", "name", "nested", "nulls", "out", "pairs",
+        "precision", "run", "scale", "valid", "values", "wide",
     )  # fmt: skip
 
     kind: int
     name: bytes  # of the field
+    folded: bool  # whether the field's name may have other capitals; ``name`` has none then
     precision: int
     scale: int  # of a map: 1 if its keys are text, 2 if its values are, 3 if both
     wide: int  # bytes a row
@@ -299,10 +326,15 @@ class Column:
     ends: bytearray  # of a map: where each row's pairs end
     edge: bytearray
     pairs: int
+    nested: Any  # of lists, structs and maps: json_values.Nested
+    values: list[Any]
 
-    def __init__(self, kind: str, name: bytes, precision: int, scale: int) -> None:
+    def __init__(self, kind: str, name: bytes, precision: int, scale: int, nested: Any = None,
+                 folded: bool = False) -> None:
         self.kind = KINDS[kind]
-        self.name = name
+        self.name = name.lower() if folded else name
+        self.folded = folded
+        self.nested = nested
         self.precision = precision
         self.scale = scale
         self.wide = _WIDTHS.get(self.kind, 0)
@@ -318,6 +350,7 @@ class Column:
         self.data = data
         self.out = data
         self.nulls = self.pairs = 0
+        self.values = []
         if self.run is not None:
             self.run.begin(rows)
         if self.keys is not None:
@@ -327,7 +360,9 @@ class Column:
             self.edge = ends
 
     def take(self, rows: int) -> Buffers:
-        """(nulls, validity, …) and then data; ends and data; or ends and both of keys and values."""
+        """(nulls, validity, …) and then data; ends and data; ends and both of keys and values; or a list of values."""
+        if self.kind == NESTED:
+            return self.nulls, None, self.values
         head = (self.nulls, memoryview(self.valid)[: (rows + 7) // 8] if self.nulls else None)
         if self.keys is not None and self.run is not None:
             return (*head, memoryview(self.ends)[: 4 * (rows + 1)], *self.keys.take(), *self.run.take())
@@ -343,6 +378,8 @@ class Column:
             put_int32(self.edge, row + 1, self.pairs)
         elif self.run is not None:
             self.run.close()
+        elif self.kind == NESTED:
+            self.values.append(None)
 
     def add_string(self, text: bytes, row: int) -> None:
         """The row's value is this."""
@@ -388,7 +425,7 @@ class Column:
         return True
 
     def add_integer(self, value: int, row: int, literal: Literal) -> int:
-        """A number or a time from an integer element: 1, or -1 if it is none of the type."""
+        """What is no text itself from an integer element: 1, or -1 if it is none of the type."""
         kind = self.kind
         if kind == INT64:
             put_int64(self.out, row, value)
@@ -398,6 +435,19 @@ class Column:
             if value < -2147483648 or value > 2147483647:
                 return -1
             put_int32(self.out, row, value)
+        elif kind == INT16:
+            if value < -32768 or value > 32767:
+                return -1
+            put_int16(self.out, row, value)
+        elif kind == INT8:
+            if value < -128 or value > 127:
+                return -1
+            self.out[row] = value & 0xFF
+        elif kind == FLOAT and -EXACT < value < EXACT:
+            put_float(self.out, row, float(value))
+        elif kind in (FLOAT, DATE, NESTED):
+            text = b"%d" % value
+            return self.add_text(text, 0, len(text), row, literal)
         elif kind == BOOLEAN:
             if value < 0 or value > 1:
                 return -1
@@ -414,12 +464,25 @@ class Column:
         return 1
 
     def add_text(self, p: bytes, pos: int, size: int, row: int, literal: Literal) -> int:
-        """A number or a time from a text: 1, or -1 if it is none of the type."""
+        """What is no text itself from a text: 1, or -1 if it is none of the type."""
         kind = self.kind
         if kind == DOUBLE:
             good = literal.read_double(p, pos, size)
             if good > 0:
                 put_double(self.out, row, literal.real)
+        elif kind == FLOAT:
+            good = literal.read_float(p, pos, size)
+            if good > 0:
+                put_float(self.out, row, literal.real)
+        elif kind == DATE:
+            good = literal.read_date(p, pos, size)
+            if good > 0:
+                put_int32(self.out, row, literal.number)
+        elif kind == NESTED:
+            value = self.nested.read(p[pos : pos + size])
+            good = -1 if value is None else 1
+            if good > 0:
+                self.values.append(value)
         elif kind == TIMESTAMP:
             good = literal.read_timestamp(p, pos, size, self.precision > 0)
             if good > 0:

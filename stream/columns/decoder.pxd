@@ -3,7 +3,7 @@
 cimport cython
 
 from .column_buffers cimport (Column, Run, checked_size, followed, get_int32, get_int64, head_size, is_text, put_int32,
-                              put_int64, same)
+                              put_int64, same, same_folded)
 from ..node.listpack cimport backlen_size, element_size, value_at
 from ..node.parse_values cimport Literal, is_utf8
 from ..node.decode cimport Walk, check_counts, forward, integer, leave, open_alike, open_node, skip
@@ -109,13 +109,13 @@ cdef class Decoder:
     cdef int add_common(self, Walk walk, Py_ssize_t pos, int texts, Run keys, Run values) except -1
 
     @cython.locals(p="const unsigned char *", size="Py_ssize_t", name="Py_ssize_t", name_size="Py_ssize_t",
-                   after="Py_ssize_t")
+                   after="Py_ssize_t", first="Py_ssize_t")
     cdef int add_own(self, Walk walk, Py_ssize_t pos, long long remaining, int texts, Run keys, Run values) except -1
 
     @cython.locals(column=Column, row="Py_ssize_t")
     cpdef object add_damaged(self, unsigned long long ms, unsigned long long seq, bytes what)
 
-    @cython.locals(name=bytes, value=bytes)
+    @cython.locals(name=bytes, value=bytes, start="Py_ssize_t")
     cdef int add_many(self, Walk walk, Py_ssize_t pos, long long own, int texts, Run keys, Run values) except -1
 
     @cython.locals(p="const unsigned char *", count="long long", size="Py_ssize_t", found=list)

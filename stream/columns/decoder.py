@@ -22,10 +22,11 @@ import json
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ...storage.errors import MalformedValue
 from ..node.decode import Walk, check_counts, forward, integer, leave, open_alike, open_node, skip  # cimport
+from ..node.entry import OWN_FIELD
 from ..node.listpack import backlen_size, element_size, value_at  # cimport
 from ..node.parse_values import Literal, is_utf8  # cimport
 from ..node.stream_id import MAX64
@@ -43,6 +44,7 @@ from .column_buffers import (
     put_int32,  # cimport
     put_int64,  # cimport
     same,  # cimport
+    same_folded,  # cimport
 )
 
 SOURCE_HASH = ""
@@ -53,13 +55,14 @@ SAMEFIELDS = 2
 MASK = (1 << 64) - 1
 MANY = 32  # fields of an entry with names of its own
 RUN = 256  # entries; as many values of each column are noted
-DECIMAL, MAP, CORRUPT = 7, 13, 14  # as in column_buffers.py
+DECIMAL, MAP, CORRUPT = 12, 18, 19  # as in column_buffers.py
 
 
 class Decoder:
     """A batch under construction, and the node that is being read.
 
-    ``columns``   (kind, field, precision, scale) of each; kinds as in columns.KINDS
+    ``columns``   (kind, field, precision, scale) of each, and as far as they are asked for: json_values.Nested of a
+                  kind "nested", whether the field's name may have other capitals; kinds as in column_buffers.KINDS
     ``limit``     how many rows a batch may have
     ``failfast``  whether the first malformed value is a MalformedValue, which names ``stream``.
                   Otherwise it is null, and its entry's text goes into the column of kind "corrupt"
@@ -93,12 +96,12 @@ class Decoder:
     slot: bytearray  # by the master's fields: the place in ``fields`` of its column, -1 for none
     spot: bytearray  # RUN places of values for each of ``fields``; -1 where the entry has no such field
     missing: int  # columns of fields that the master lacks
-    kept: bytearray  # by the master's fields: 1 if the map has it, 0 if another of its name follows
+    kept: bytearray  # by the master's fields: 1 if the map has it, 0 if another of its name follows, or it is $entry
     kept_names: bytes  # those that the map has, and where each ends
     marks: bytes
     names_good: bool  # whether the map can have the master's names as its keys
 
-    def __init__(self, columns: Sequence[tuple[str, bytes, int, int]], limit: int, stream: str, failfast: bool,
+    def __init__(self, columns: Sequence[tuple[Any, ...]], limit: int, stream: str, failfast: bool,
                  local: Callable[[int], int] | None = None) -> None:
         self.every = [Column(*column) for column in columns]
         kinds = [KINDS[column[0]] for column in columns]
@@ -155,13 +158,16 @@ class Decoder:
         """Find the columns of a master entry's fields. Nodes of one kind follow each other: kept."""
         self.names = names
         last = {name: place for place, name in enumerate(names)}
-        at = {column.name: place for place, column in enumerate(self.fields)}
-        found = [at.get(name, -1) if last[name] == place else -1 for place, name in enumerate(names)]
-        slots = bytearray(array("i", found))
+        at = {(column.name, column.folded): place for place, column in enumerate(self.fields)}
+        found = [at.get((name, False), at.get((name.lower(), True), -1)) for name in names]
+        ends = {slot: place for place, slot in enumerate(found)}
+        slots = bytearray(array("i", [slot if ends[slot] == place else -1 for place, slot in enumerate(found)]))
         self.slots: bytearray = slots
         self.slot = slots
-        self.missing = len(at.keys() - last.keys())
+        self.missing = len(at) - len(ends.keys() - {-1})
         kept = bytearray([last[name] == place for place, name in enumerate(names)])
+        if names and names[0] == OWN_FIELD:
+            kept[0] = 0
         self.kept = kept
         self.keep: bytearray = kept
         present = [name for place, name in enumerate(names) if kept[place]]
@@ -314,7 +320,10 @@ class Decoder:
                 place = 0
             column = self.fields[place]
             place += 1
-            if len(column.name) == size - head and same(p, pos + head, column.name, size - head):
+            if len(column.name) == size - head and (
+                same(p, pos + head, column.name, size - head) or
+                (column.folded and same_folded(p, pos + head, column.name, size - head))
+            ):
                 self.turn = place
                 return place - 1
             remaining -= 1
@@ -381,6 +390,7 @@ class Decoder:
     def add_own(self, walk: Walk, pos: int, remaining: int, texts: int, keys: Run, values: Run) -> bool:
         """The fields of an entry with ``remaining`` names of its own."""
         p = walk.p
+        first = pos
         while remaining > 0:
             remaining -= 1
             size = checked_size(p, pos, walk.end)
@@ -389,6 +399,9 @@ class Decoder:
             pos += size + backlen_size(size)
             size = checked_size(p, pos, walk.end)
             after = pos + size + backlen_size(size)
+            if name == first and name_size == 7 and same(p, name + 1, b"$entry", 6):
+                pos = after
+                continue
             if not followed(p, walk.end, name, name_size, after, remaining):
                 if texts & 1 and not is_text(p, name, name_size):
                     return False
@@ -402,7 +415,8 @@ class Decoder:
     def add_many(self, walk: Walk, pos: int, own: int, texts: int, keys: Run, values: Run) -> bool:
         """add_own() of so many fields that comparing each name with each would take too long."""
         names, own_values = self.texts(walk, pos, own)
-        for name, value in dict(zip(names, own_values, strict=True)).items():
+        start = int(names[0] == OWN_FIELD)
+        for name, value in dict(zip(names[start:], own_values[start:], strict=True)).items():
             if (texts & 1 and not is_utf8(name, 0, len(name))) or (texts & 2 and not is_utf8(value, 0, len(value))):
                 return False
             keys.add(name, 0, len(name))
@@ -456,7 +470,9 @@ class Decoder:
         advice = "Read the column as string or binary"
         if column.kind <= DECIMAL:
             text = value_at(walk.p, spot, checked_size(walk.p, spot, walk.end))
-            if kind == "decimal":
+            if kind == "nested":
+                kind = str(column.nested)
+            elif kind == "decimal":
                 kind = f"decimal({column.precision},{column.scale})"
             what = f"field {column.name!r} is {text!r:.80}, which is not of type {kind}"
         elif column.kind == MAP:

@@ -10,14 +10,17 @@
     the one named by stream_column    string                             the stream's name
     the one named by corrupt_column   string                             a malformed entry, as JSON
     any other NAME                    string, binary, bigint, int,       the field NAME; null where
-                                      double, boolean, timestamp (µs,    an entry has none
+                                      smallint, tinyint, double, float,  an entry has none
+                                      boolean, date, timestamp (µs,
                                       UTC), timestamp_ntz (µs, date
                                       and time as they are written, of
                                       one with a zone those of UTC),
-                                      decimal(p, s)
+                                      decimal(p, s); in pyarrow's types
+                                      also lists, structs, and maps of
+                                      string to those: of JSON
 
 Without a schema the columns are those of default_columns(). parse_values.py defines which texts are values of
-a type. A part of an ID beyond 2^63 - 1 is malformed as a bigint.
+a type, json_values.py which are of a list, struct or map. A part of an ID beyond 2^63 - 1 is malformed as a bigint.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ class Projection:
     schema: pa.Schema  # of every batch
     columns: tuple[tuple[str, bytes, int, int], ...]  # for decoder.Decoder: kind, field, precision, scale
     zone: str = "UTC"  # of times that state none
+    folded: frozenset[bytes] = frozenset()  # fields whose names may have other capitals of ASCII in an entry
 
     @property
     def has_corrupt_column(self) -> bool:
@@ -147,22 +151,49 @@ def _column(pa: Any, field: Any, role: str) -> tuple[str, bytes, int, int]:
                     f"column 'fields' is {kind}; its names and its values can be string or binary, not {part}"
                 )
         return "map", raw, 0, texts[0] + 2 * texts[1]
-    if pa.types.is_decimal128(kind):
-        if not 0 <= kind.scale <= kind.precision:
-            raise InvalidArgument(f"column {name!r} is {kind}; the scale must lie in 0 … {kind.precision}")
-        return "decimal", raw, kind.precision, kind.scale
+    if pa.types.is_decimal128(kind) and not 0 <= kind.scale <= kind.precision:
+        raise InvalidArgument(f"column {name!r} is {kind}; the scale must lie in 0 … {kind.precision}")
     if _is_time(pa, kind):
         return "timestamp", raw, int(kind.tz is None), 0
-    simple = {
-        pa.string(): "string", pa.binary(): "binary", pa.int64(): "bigint", pa.int32(): "int",
-        pa.float64(): "double", pa.bool_(): "boolean",
-    }
-    if kind not in simple:
+    if parts_of(kind) is not None and _is_json(kind):
+        return "nested", raw, 0, 0
+    of_field = field_type(kind)
+    if of_field is None:
         raise InvalidArgument(
-            f"column {name!r} is of the type {kind}, which no field can be read as. There are {TYPES}; and "
-            "'fields' can be a map of string or binary to string or binary"
+            f"column {name!r} is of the type {kind}, which no field can be read as. There are {TYPES}; lists, structs "
+            "and maps of string to these, without binary in them; and 'fields' can be a map of string or binary to "
+            "string or binary"
         )
-    return simple[kind], raw, 0, 0
+    return of_field[0], raw, *of_field[1:]
+
+
+def field_type(kind: pa.DataType) -> tuple[str, int, int] | None:
+    """The name of a field's type, with a decimal's precision and scale; None for any other type."""
+    pa = load()
+    if pa.types.is_decimal128(kind):
+        return "decimal", kind.precision, kind.scale
+    if _is_time(pa, kind):
+        return "timestamp" if kind.tz else "timestamp_ntz", 0, 0
+    name = next((name for name, simple in _simple(pa).items() if simple == kind), None)
+    return None if name is None else (name, 0, 0)
+
+
+def parts_of(kind: pa.DataType) -> list[pa.Field] | None:
+    """What a list, a struct or a map of strings has in it: items, members, values. None for any other type."""
+    types = load().types
+    if types.is_list(kind):
+        return [kind.value_field]
+    if types.is_struct(kind):
+        return list(kind)
+    return [kind.item_field] if types.is_map(kind) and types.is_string(kind.key_type) else None
+
+
+def _is_json(kind: pa.DataType) -> bool:
+    parts = parts_of(kind)
+    if parts is not None:
+        return all(_is_json(part.type) for part in parts)
+    made = field_type(kind)
+    return made is not None and made[0] != "binary"
 
 
 def _required(field: Any, role: str, right: bool, wanted: str, kind: str) -> tuple[str, bytes, int, int]:
@@ -192,8 +223,12 @@ def _type(name: str, kind: object) -> Any:
     sort, precision, scale = parsed_type(name, kind)
     if sort == "decimal":
         return pa.decimal128(precision, scale)
-    simple = {
-        "string": pa.string(), "binary": pa.binary(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(),
-        "boolean": pa.bool_(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
+    return _simple(pa)[sort]
+
+
+def _simple(pa: Any) -> dict[str, Any]:
+    return {
+        "string": pa.string(), "binary": pa.binary(), "bigint": pa.int64(), "int": pa.int32(), "smallint": pa.int16(),
+        "tinyint": pa.int8(), "double": pa.float64(), "float": pa.float32(), "boolean": pa.bool_(),
+        "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
     }
-    return simple[sort]

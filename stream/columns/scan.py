@@ -56,12 +56,12 @@ class _Scan:
             # What was last may have grown since, or be gone.
             self.expected = None
             if nodes.seek("=", self.last_key):
-                self._checked(prefix + nodes.key, nodes.value)
+                self._checked(nodes.here, nodes.value())
             nodes.seek(">", self.last_key)
         else:
             has_node = nodes.seek("<=", bytes(self.start)) or nodes.seek("^")
             try:
-                require_head(header, nodes.key if has_node else None, self.start)
+                require_head(header, nodes.key() if has_node else None, self.start)
             except CorruptionError as error:
                 found.append((prefix + bytes(self.start), error, None))
         taken = nodes.take(limit, bytes(end))
@@ -83,7 +83,7 @@ class _Scan:
             try:
                 require_neighbour(txn, number, header, self.last_key, self.expected, end)
             except CorruptionError as error:
-                behind = nodes.key if nodes.seek(">", self.last_key) else bytes(StreamID.MAX)
+                behind = nodes.key() if nodes.seek(">", self.last_key) else bytes(StreamID.MAX)
                 found.append((prefix + behind, error, None))
         return found
 

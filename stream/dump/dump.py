@@ -4,8 +4,9 @@
     counters  as Redis has them                         remembered appends: read only
 
 A payload is looked through before anything is written: each node as by the check, each pending entry for its owner.
-What Redis does not have (schema, retention, deferred entries, subjects of groups) is not in a payload. A released entry
-is in types before 27 pending with the consumer "", delivered in 1970, so that any consumer can claim it at once.
+What Redis does not have (schema, retention, deferred entries, subjects of groups, what they have cancelled) is not in
+a payload. A released entry is in types before 27 pending with the consumer "", delivered in 1970, so that any consumer
+can claim it at once.
 """
 
 from __future__ import annotations

@@ -137,11 +137,11 @@ class Counter:
         found = noted is not None and nodes.seek("<=", pack_id(*noted[1:]))
         found = found or nodes.seek("^")
         while found:
-            if len(nodes.value) < records.HEADER_SIZE:
-                self._leaf((nodes.key, nodes.value))  # raises: it is cut off
-            start, span = records.peek_ordinals(nodes.value)
+            if len(nodes.value()) < records.HEADER_SIZE:
+                self._leaf(nodes.item())  # raises: it is cut off
+            start, span = records.peek_ordinals(nodes.value())
             if start + span > ordinal:
-                leaf = self._leaf((nodes.key, nodes.value))
+                leaf = self._leaf(nodes.item())
                 assert leaf is not None
                 if leaf.head.ordinal <= ordinal:
                     return leaf

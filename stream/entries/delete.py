@@ -187,12 +187,12 @@ def _edge(txn: WriteTransaction, writer: StreamWriter, last: bool) -> tuple[int,
     nodes = writer.nodes(txn).iterator()
     has_node = nodes.seek("$" if last else "^")
     while has_node:
-        key = writer.nodes_prefix + nodes.key
+        key, value = nodes.here, nodes.value()
         ms, seq = records.node_id(key)
         try:
-            head = records.block_header(key, nodes.value)
+            head = records.block_header(key, value)
             if head.live:
-                listpack = records.listpack_of(key, nodes.value, head)
+                listpack = records.listpack_of(key, value, head)
                 found = (decode.last_live if last else decode.first_live)(listpack, ms, seq)
                 if found is not None:
                     return found

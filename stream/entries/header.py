@@ -1,46 +1,51 @@
 """The header of a stream: one record with everything about it that is not an entry.
 
     [ name,
-      last ms, last seq,            the greatest ID ever generated (or set), kept by deletions
-      first ms, first seq,          the first live entry; 0-0 when there is none
-      max-deleted ms, seq,          the greatest ID ever deleted by name (trims do not count)
-      length,                       live entries
-      entries added,                as Redis counts it; set_id may set it to anything
-      next ordinal,                 entries really ever added: what ordinals are given from
-      leaves, leaves ever added,    nodes there are, nodes there ever were
+      numbers,                      14 of 8 bytes, little-endian, in one binary:
+          last ms, last seq             the greatest ID ever generated (or set), kept by deletions
+          length                        live entries
+          entries added                 as Redis counts it; set_id may set it to anything
+          next ordinal                  entries really ever added: what ordinals are given from
+          stored bytes                  of all nodes
+          leaves, leaves ever added     nodes there are, nodes there ever were
+          first ms, first seq           the first live entry; 0-0 when there is none
+          max-deleted ms, seq           the greatest ID ever deleted by name (trims do not count)
+          groups, next group            consumer groups there are, the number the next one gets
       [page bytes, max bytes, max entries, codec],      when a node is full, how it is sealed
-      groups, next group,           consumer groups there are, the number the next one gets
       [window, cap],                of idempotent appends: seconds, IDs a producer; 0: not set (idempotent.py)
       [checked, {field: type}],     the schema, None or absent where there is none (schema.py)
-      [maxlen, …, bytes],           the retention, likewise (retention.py); with max_bytes also the nodes' bytes
+      [maxlen, …],                  the retention, likewise (retention.py)
       codec,                        of values, likewise for raw (node/values.py)
-      [deferred, due, next] ]       if an entry was ever deferred (deferred.py): how many are, when the first
-                                    is due, the number the next one gets
+      [deferred, due, next, back] ] if an entry was ever deferred (deferred.py): how many are, when the first
+                                    is due, the number the next one gets; if a tick was (schedules.py), before
+                                    when the clock has gone back
 
 It is rewritten by every commit that changes the stream, and its key sorts right behind the
-stream's last node, so that both lie on one page.
+stream's last node, so that both lie on one page. The numbers come first, those of an append foremost: what surrounds
+them is packed once (records.frame()), and a commit's record in the log holds the few bytes that are others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import struct
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from ...storage.errors import CorruptionError, InvalidArgument
 from ...storage.format import keys, records
-from ...storage.format.records import FORMAT_BYTE, checksum, pack
-from ...storage.trees.rax import RaxTransaction, disorder, family_rows, step_from
+from ...storage.format.records import checksum, frame
+from ...storage.trees.rax import RaxTransaction, family_rows
 from ..node.arguments import whole
-from ..node.stream_id import MAX64
+from ..node.stream_id import MAX64, now_ms
 from ..node.values import RAW
-from .retention import Retention
 from .schema import StreamSchema
 
 DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/format/records.py
 COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
 GIB = 1 << 30
 NEVER = 1 << 64  # ms, later than every time
+_MOVING, _STILL, _NUMBERS = struct.Struct("<6Q"), struct.Struct("<8Q"), struct.Struct("<14Q")
 
 
 class NodeLimits(NamedTuple):
@@ -86,9 +91,9 @@ class StreamHeader:
     """The header as it is worked on in memory."""
 
     __slots__ = (
-        "codec", "deferred", "due", "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added",
-        "length", "limits", "max_deleted", "name", "next_deferred", "next_group", "next_ordinal", "retention", "schema",
-        "stored_bytes",
+        "_frame", "_framed", "back", "codec", "deferred", "due", "entries_added", "first", "groups", "idempotence",
+        "last", "leaves", "leaves_added", "length", "limits", "max_deleted", "name", "next_deferred", "next_group",
+        "next_ordinal", "retention", "schema", "stored_bytes",
     )
 
     def __init__(self, name: bytes, limits: NodeLimits) -> None:
@@ -106,26 +111,36 @@ class StreamHeader:
         self.next_group: int = 1
         self.idempotence: tuple[int, int] = (0, 0)
         self.schema: StreamSchema | None = None
-        self.retention: Retention | None = None
+        self.retention: list[Any] | None = None  # the row of a Retention with a rule (retention.py)
         self.stored_bytes: int = 0  # of all nodes
         self.codec: str = RAW
         self.deferred: int = 0
         self.due: int = NEVER
         self.next_deferred: int = 0
+        self.back: int = 0  # ms: where it is earlier, ticks have been planned by a clock that was wrong
+        self._framed: tuple[Any, ...] = ()  # what all but the numbers that move with an append was packed of
+        self._frame: tuple[bytes, bytes] = (b"", b"")
 
     def row(self) -> list[Any]:
         """The record's row."""
+        return [self.name, self._moving() + self._still(), *self._rest()]
+
+    def _moving(self) -> bytes:
+        ms, seq = self.last
+        return _MOVING.pack(ms, seq, self.length, self.entries_added, self.next_ordinal, self.stored_bytes)
+
+    def _still(self) -> bytes:
+        return _STILL.pack(self.leaves, self.leaves_added, *self.first, *self.max_deleted, self.groups, self.next_group)
+
+    def _rest(self) -> list[Any]:
         schema = None if self.schema is None else [self.schema.checked, self.schema.fields]
         later = [self.deferred, self.due if self.deferred else None, self.next_deferred] if self.next_deferred else None
+        if later is not None and self.back:
+            later.append(self.back)
         last = [schema, self.retention, None if self.codec == RAW else self.codec, later]
         while last and last[-1] is None:
             last.pop()
-        return [
-            self.name, *self.last, *self.first, *self.max_deleted, self.length, self.entries_added,
-            self.next_ordinal, self.leaves, self.leaves_added, self.limits,
-            self.groups, self.next_group, self.idempotence, self.stored_bytes,
-            *last,
-        ]
+        return [self.limits, self.idempotence, *last]
 
     def begin_codec(self, codec: str | None, had: int) -> None:
         """Have this codec from the first entry on: if there were none before, and configure() has set no other."""
@@ -134,35 +149,55 @@ class StreamHeader:
 
     def next_due(self) -> int | None:
         """When the next deferred entry can be appended, in ms: None if there is none, or no ID for it."""
-        return self.due if self.deferred and self.last < (MAX64, MAX64) else None
+        if not self.deferred or self.last == (MAX64, MAX64):
+            return None
+        return 0 if self.back and now_ms() < self.back else self.due
+
+    def is_due(self, now: int) -> bool:
+        """Whether there is something for deferred.release()."""
+        return not self.back <= now < self.due
 
     def sealed(self, seed: int) -> bytes:
         """The record: records.seal() of row(). ``seed``: the hash of its key."""
-        body = FORMAT_BYTE + pack(self.row())
+        of = (self.leaves, self.leaves_added, self.first, self.max_deleted, self.groups, self.next_group, self.name,
+              self.limits, self.idempotence, self.schema, self.retention, self.codec, self.deferred, self.due,
+              self.next_deferred, self.back)
+        if of != self._framed:
+            before, behind = frame(self.name, _MOVING.size + _STILL.size, self._rest())
+            self._frame = before, self._still() + behind
+            self._framed = of
+        before, behind = self._frame
+        body = before + self._moving() + behind
         sealed: bytes = checksum(body, seed)[::-1] + body
         return sealed
 
     @classmethod
     def from_row(cls, row: list[Any]) -> StreamHeader:
         """The inverse of row()."""
-        header = cls(row[0], NodeLimits(*row[12]))
-        header.last = (row[1], row[2])
-        header.first = (row[3], row[4])
-        header.max_deleted = (row[5], row[6])
-        header.length, header.entries_added, header.next_ordinal = row[7], row[8], row[9]
-        header.leaves, header.leaves_added = row[10], row[11]
-        header.groups, header.next_group = row[13], row[14]
-        header.idempotence = (row[15][0], row[15][1])
-        header.stored_bytes = row[16]
-        if len(row) > 17:
-            schema, retention, codec, later = (*row[17:21], None, None, None)[:4]
+        header = cls(row[0], NodeLimits(*row[2]))
+        (last, last_seq, header.length, header.entries_added, header.next_ordinal, header.stored_bytes, header.leaves,
+         header.leaves_added, first, first_seq, deleted, deleted_seq, header.groups, header.next_group,
+         ) = numbers(_NUMBERS, row)
+        header.last, header.first, header.max_deleted = (last, last_seq), (first, first_seq), (deleted, deleted_seq)
+        header.idempotence = (row[3][0], row[3][1])
+        if len(row) > 4:
+            schema, retention, codec, later = (*row[4:8], None, None, None)[:4]
             header.schema = schema and StreamSchema(*schema)
-            header.retention = retention and Retention(*retention)
+            header.retention = retention
             header.codec = codec or RAW
             if later is not None:
                 header.deferred, due, header.next_deferred = later[:3]
                 header.due = NEVER if due is None else due
+                header.back = later[3] if len(later) > 3 else 0
         return header
+
+
+def numbers(of: struct.Struct, row: list[Any]) -> tuple[Any, ...]:
+    """The numbers of a record's row. CorruptionError where they are not so many."""
+    try:
+        return of.unpack(row[1])
+    except (struct.error, TypeError, IndexError) as error:
+        raise CorruptionError(f"the record of {shown(row[0])} has no numbers: {error}") from None
 
 
 def load(txn: RaxTransaction, number: int) -> StreamHeader | None:
@@ -195,19 +230,11 @@ def all_names(txn: RaxTransaction) -> list[bytes]:
     """
     names: list[bytes] = []
     numbers = set()
+    for key, value in family_rows(txn, keys.NAMES):
+        names.append(key[len(keys.NAMES):])
+        with contextlib.suppress(CorruptionError):  # its header has the name
+            numbers.add(records.unseal(key, value)[0])
     cursor = txn.cursor()
-    if step_from(cursor, keys.NAMES):
-        for found, value in cursor.iternext():
-            key = bytes(found)
-            if names and key <= keys.NAMES + names[-1]:
-                raise disorder(key, keys.NAMES + names[-1])
-            if not key.startswith(keys.NAMES):
-                break
-            names.append(key[len(keys.NAMES):])
-            try:
-                numbers.add(records.unseal(key, bytes(value))[0])
-            except CorruptionError:
-                continue  # its header has the name
     has_row = cursor.set_range(keys.stream_span(1)[0])
     while has_row:
         number = int.from_bytes(cursor.key()[:8], "big")

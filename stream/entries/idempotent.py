@@ -138,15 +138,14 @@ class Memory:
         found = oldest.seek(">", b"")
         room = _WITH_AN_APPEND
         while found:
-            age = StreamID.from_bytes(oldest.key)
+            age, key = StreamID.from_bytes(oldest.key()), oldest.here
             if count < self._cap:
                 if age.ms > now - self._window:
                     break
                 if not self._by_redis and (not room or age >= self._stream.header.first):
                     break
                 room -= 1
-            key = self._ages + oldest.key
-            self._txn.delete(self._pairs + records.unseal(key, oldest.value)[0])
+            self._txn.delete(self._pairs + records.unseal(key, oldest.value())[0])
             self._txn.delete(key)
             count -= 1
             found = oldest.seek(">", b"")
@@ -177,7 +176,7 @@ def forget_gone(name: bytes, now: int, after: bytes, txn: WriteTransaction) -> b
     for _ in range(_AT_ONCE):
         if not has_row:
             break
-        after = rows.key
+        after = rows.key()
         sid = unpack_id(after[16:]) if len(after) > 16 else None  # None: the producer's own row
         if sid is not None and (sid[0] > oldest or sid >= whole):
             after = after[:16] + _BEHIND
@@ -215,9 +214,9 @@ def _undeleted_from(txn: WriteTransaction, stream: StreamWriter) -> tuple[int, i
     header = stream.header
     nodes = stream.nodes(txn).iterator()
     if nodes.seek("^"):
-        head = records.block_header(stream.nodes_prefix + nodes.key, nodes.value)
+        head = records.block_header(nodes.here, nodes.value())
         if header.next_ordinal - end_of(head) == header.length - head.live and nodes.next():
-            return unpack_id(nodes.key)
+            return unpack_id(nodes.key())
     return MAX64 + 1, 0
 
 
@@ -241,8 +240,9 @@ def remembered(txn: RaxTransaction, number: int) -> int:
     rows = Rax(txn, ages).iterator()
     count, found = 0, rows.seek("^")
     while found:
-        count += records.unseal(ages + rows.key, rows.value)[1] if len(rows.key) == 16 else 0  # 0: its count is lost
-        found = rows.seek(">", rows.key[:16] + _BEHIND)
+        key, value = rows.item()
+        count += records.unseal(rows.here, value)[1] if len(key) == 16 else 0  # 0: its count is lost
+        found = rows.seek(">", key[:16] + _BEHIND)
     return count
 
 

@@ -21,8 +21,9 @@ from collections.abc import Iterator
 
 from ...storage.errors import CorruptionError
 from ...storage.format import keys, records
+from ...storage.log.cursor import LogCursor
 from ...storage.trees.ordinals import DeadCounts
-from ...storage.trees.rax import Rax, RaxIterator, RaxTransaction
+from ...storage.trees.rax import Rax, RaxTransaction
 from ..node import decode
 from ..node.entry import UNDECODABLE, Entry, as_texts
 from ..node.stream_id import StreamID, make_id, pack_id, unpack_id
@@ -87,30 +88,38 @@ class Place:
     """Where reads of new entries have come to: the last one's ID, and the walk over its node. A hint, and no state.
 
     It counts only for a read that goes on behind ``last``; entries that come behind it are in its node, or behind that.
+    While the stream's header stays as it is, so does the node: a change of any node changes the header.
     """
 
-    __slots__ = ("key", "last", "listpack", "value", "walk")
+    __slots__ = ("header", "key", "last", "listpack", "value", "walk")
 
     def __init__(self) -> None:
         self.key: bytes = b""  # of the node; empty where that is not known
         self.last: tuple[int, int] = (0, 0)
-        self.value: bytes | None = None  # the node's block as it was, verified
+        self.value: bytes | None = None  # the node's block as it was, verified; and the header's record then
+        self.header: bytes | None = None
         self.listpack: bytes = b""
         self.walk: decode.Walk | None = None
 
 
 def read_on(txn: RaxTransaction, number: int, header: StreamHeader, last: tuple[int, int], count: int | None,
-            place: Place) -> list[Entry]:
-    """Live entries behind ``last``, at most ``count``, in one transaction. ``place`` moves, but for its last."""
+            place: Place, stored: bytes | None) -> list[Entry]:
+    """Live entries behind ``last``, at most ``count``, in one transaction. ``place`` moves, but for its last.
+
+    ``stored``: the header's record, as this transaction has it.
+    """
     start = make_id(*last).next()
     found: list[Entry] = []
     key = place.key
-    value = txn.get(key) if key and place.last == last else None
+    value = None
+    if key and place.last == last:
+        value = txn.get(key) if place.value is None or stored is None or stored != place.header else place.value
     if value is not None:
         ms, seq = records.node_id(key)
         try:
             if value is not place.value:
                 place.listpack, place.value = records.open_block(key, value)[1], value
+            place.header = stored
             limit = -1 if count is None else count
             found, place.walk = decode.read_on(place.listpack, ms, seq, *start, limit, place.walk)
         except CorruptionError as error:
@@ -169,23 +178,23 @@ def _collect_forward(txn: RaxTransaction, number: int, header: StreamHeader, sta
     if state.last_key is not None:
         # What was last may have been freed, or grown, since the chunk before.
         found = nodes.seek("<=", state.last_key)
-        state.expected = end_of(_checked(nodes, prefix, header)) if found else None
+        state.expected = end_of(_checked(nodes, header)) if found else None
         found = nodes.seek(">", state.last_key)
         if state.expected is None:  # all up to there must have been trimmed since
-            require_head(header, nodes.key if found else None, StreamID.from_bytes(state.last_key))
+            require_head(header, nodes.key() if found else None, StreamID.from_bytes(state.last_key))
     else:
         found = nodes.seek("<=", bytes(start)) or nodes.seek("^")
-        require_head(header, nodes.key if found else None, start)
-    while found and nodes.key <= stop:
+        require_head(header, nodes.key() if found else None, start)
+    while found and (key := nodes.key()) <= stop:
         if len(state.blocks) == limit:
             state.more = True
             return
-        head = _checked(nodes, prefix, header)
-        if state.expected is not None and head.ordinal != state.expected and not _is_first(txn, prefix, nodes.key):
+        head = _checked(nodes, header)
+        if state.expected is not None and head.ordinal != state.expected and not _is_first(txn, prefix, key):
             _require_dead(txn, number, header, state.expected, head.ordinal)
         state.expected = end_of(head)
-        state.last_key = nodes.key
-        state.blocks.append((prefix + nodes.key, nodes.value, head))
+        state.last_key = key
+        state.blocks.append((nodes.here, nodes.value(), head))
         found = nodes.next()
     state.more = False
     if state.expected is not None and state.last_key is not None:
@@ -197,22 +206,22 @@ def _collect_backward(txn: RaxTransaction, number: int, header: StreamHeader, st
     prefix = keys.family(number, keys.NODE)
     nodes = Rax(txn, prefix).iterator()
     if state.last_key is not None:
-        state.expected = _next_ordinal(nodes, prefix, header, ">=", state.last_key, end)
+        state.expected = _next_ordinal(nodes, header, ">=", state.last_key, end)
         found = nodes.seek("<", state.last_key)
     else:
-        state.expected = _next_ordinal(nodes, prefix, header, ">", bytes(end), end)
+        state.expected = _next_ordinal(nodes, header, ">", bytes(end), end)
         found = nodes.seek("<=", bytes(end))
     while found:
         if len(state.blocks) == limit:
             state.more = True
             return
-        head = _checked(nodes, prefix, header)
+        head = _checked(nodes, header)
         if state.expected is not None:
             _require_dead(txn, number, header, end_of(head), state.expected)
         state.expected = head.ordinal
-        state.last_key = nodes.key
-        state.blocks.append((prefix + nodes.key, nodes.value, head))
-        if nodes.key <= bytes(start):
+        state.last_key = nodes.key()
+        state.blocks.append((nodes.here, nodes.value(), head))
+        if state.last_key <= bytes(start):
             break
         found = nodes.prev()
     state.more = False
@@ -241,12 +250,11 @@ def require_neighbour(txn: RaxTransaction, number: int, header: StreamHeader, ke
     ``upto`` is the greatest ID asked for. Where the node behind is damaged its key may be wrong, and
     entries asked for may lie in it: CorruptionError, unless it begins right behind ``upto``.
     """
-    prefix = keys.family(number, keys.NODE)
-    nodes = Rax(txn, prefix).iterator()
-    behind = _next_ordinal(nodes, prefix, header, ">", key, upto)
-    if not nodes.eof and nodes.key <= pack_id(*upto):
+    nodes = Rax(txn, keys.family(number, keys.NODE)).iterator()
+    behind = _next_ordinal(nodes, header, ">", key, upto)
+    if not nodes.eof and nodes.key() <= pack_id(*upto):
         raise CorruptionError(
-            f"the node {StreamID.from_bytes(nodes.key)} is there, and a scan did not come to it",
+            f"the node {StreamID.from_bytes(nodes.key())} is there, and a scan did not come to it",
             stream=shown(header.name),
         )
     if behind is not None:
@@ -275,25 +283,24 @@ def require_absent(txn: RaxTransaction, number: int, header: StreamHeader, sid: 
         )
 
 
-def _next_ordinal(nodes: RaxIterator, prefix: bytes, header: StreamHeader, op: str, key: bytes,
-                  upto: tuple[int, int]) -> int | None:
+def _next_ordinal(nodes: LogCursor, header: StreamHeader, op: str, key: bytes, upto: tuple[int, int]) -> int | None:
     """The first ordinal of the node that a seek leads to, or of the entry to come where there is
     none; None where the node is damaged and holds nothing up to ``upto`` all the same."""
     if not nodes.seek(op, key):
         return header.next_ordinal
     try:
-        return _checked(nodes, prefix, header).ordinal
+        return _checked(nodes, header).ordinal
     except CorruptionError:
-        if upto >= header.last or nodes.key != bytes(make_id(*upto).next()):
+        if upto >= header.last or nodes.key() != bytes(make_id(*upto).next()):
             raise
         return None
 
 
-def _checked(nodes: RaxIterator, prefix: bytes, header: StreamHeader) -> records.BlockHeader:
+def _checked(nodes: LogCursor, header: StreamHeader) -> records.BlockHeader:
     try:
-        return records.block_header(prefix + nodes.key, nodes.value)
+        return records.block_header(nodes.here, nodes.value())
     except CorruptionError as error:
-        raise located(error, shown(header.name), *records.node_id(prefix + nodes.key)) from None
+        raise located(error, shown(header.name), *records.node_id(nodes.here)) from None
 
 
 def _is_first(txn: RaxTransaction, prefix: bytes, key: bytes) -> bool:
@@ -355,13 +362,13 @@ def by_node(nodes: Rax, ids: list[tuple[int, int]]) -> Iterator[tuple[bytes, byt
     start = 0
     while start < len(ids):
         found = place.seek("<=", pack_id(*ids[start]))
-        key, value = place.key, place.value
+        key, value = place.item()
         following = place.next() if found else place.seek("^")
-        end = bisect_left(ids, unpack_id(place.key), start) if following else len(ids)
+        end = bisect_left(ids, unpack_id(place.key()), start) if following else len(ids)
         if end == start:
             raise CorruptionError(
                 f"a look-up of the entry {make_id(*ids[start])} ends before the node that begins at or before it",
-                node=str(StreamID.from_bytes(place.key)),
+                node=str(StreamID.from_bytes(place.key())),
             )
         if found:
             yield key, value, ids[start:end]

@@ -3,22 +3,25 @@
     Retention(maxlen=100_000, max_age=86_400)      the newest 100,000, and none older than a day
     Retention(acked=True, idle_group=3600)         what some group has still to deliver or to acknowledge
 
-What one rule lets go, goes, whatever the others say. Which nodes that are: group/expiry.py. The header has it as it
-is, as a row.
+What one rule lets go, goes, whatever the others say. Which nodes that are: group/expiry.py. In the header's record it
+is a row.
 """
 
 from __future__ import annotations
 
+from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any
 
 from ...storage.errors import InvalidArgument
+from ...storage.figures import Figures
 from ..node.arguments import duration_ms, whole
 
 _MOST = (1 << 63) - 1
 
 
-class Retention(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Retention(Figures):
     """The rules by which a stream's oldest entries are removed; without any rule everything is kept.
 
     ``maxlen``      keep this many of the newest entries
@@ -38,19 +41,23 @@ class Retention(NamedTuple):
 
     def to_dict(self) -> dict[str, object]:
         """The rules that are set, by their names."""
-        return {name: rule for name, rule in self._asdict().items() if rule not in (None, False)}
+        return {name: rule for name, rule in Figures.to_dict(self).items() if rule not in (None, False)}
 
 
-def seconds_of(given: float | timedelta | None) -> float | None:
-    """A rule's time in seconds."""
+def row_of(rules: Retention) -> list[Any] | None:
+    """The rules, which have been parsed, as the header's record has them; None where there is no rule."""
+    return None if rules == Retention() else list(astuple(rules))
+
+
+def _seconds(given: float | timedelta | None) -> float | None:
     return given.total_seconds() if isinstance(given, timedelta) else given
 
 
-def parsed_retention(given: object) -> Retention | None:
-    """The retention that a user has given; None where it has no rule. InvalidArgument."""
+def parsed_retention(given: object) -> Retention:
+    """The retention that a user has given, with times in seconds. InvalidArgument."""
     if not isinstance(given, Retention):
         raise InvalidArgument(f"retention={given!r:.80} must be a raxlog.Retention; Retention() removes it")
-    given = given._replace(max_age=seconds_of(given.max_age), idle_group=seconds_of(given.idle_group))
+    given = replace(given, max_age=_seconds(given.max_age), idle_group=_seconds(given.idle_group))
     whole("maxlen", given.maxlen, 1, _MOST, none=", or None")
     whole("max_bytes", given.max_bytes, 1, _MOST, none=", or None")
     for name, seconds in (("max_age", given.max_age), ("idle_group", given.idle_group)):
@@ -60,4 +67,4 @@ def parsed_retention(given: object) -> Retention | None:
         raise InvalidArgument(f"acked={given.acked!r} must be True or False")
     if given.idle_group is not None and not given.acked:
         raise InvalidArgument("idle_group says which groups count for acked=True; give both")
-    return given if given.to_dict() else None
+    return given

@@ -15,10 +15,15 @@ from ...storage.errors import InvalidArgument
 from ..node.arguments import stored_bytes
 from ..node.parse_values import Literal
 
-TYPES = "string, binary, bigint, int, double, boolean, timestamp, timestamp_ntz, decimal(p,s)"
+TYPES = (
+    "string, binary, bigint, int, smallint, tinyint, double, float, boolean, date, timestamp, timestamp_ntz, "
+    "decimal(p,s)"
+)
 
 _SIMPLE = {name: name for name in TYPES.split(", ")[:-1]} | {
-    "long": "bigint", "int64": "bigint", "integer": "int", "int32": "int", "float64": "double", "bool": "boolean"
+    "long": "bigint", "int64": "bigint", "integer": "int", "int32": "int", "short": "smallint", "int16": "smallint",
+    "byte": "tinyint", "int8": "tinyint", "float64": "double", "real": "float", "float32": "float", "bool": "boolean",
+    "date32": "date",
 }
 _DECIMAL = re.compile(r"decimal\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _MOST_DIGITS = 38  # of a decimal of 128 bits

@@ -14,8 +14,8 @@ from functools import partial
 
 from ...storage.errors import CorruptionError, LockTimeout, StoreFull
 from ...storage.format import keys, records
+from ...storage.log.cursor import cursor_over
 from ...storage.log.transaction import WriteTransaction
-from ...storage.trees.rax import Rax
 from . import writer
 from .session import Source
 
@@ -42,7 +42,7 @@ def sweep(source: Source) -> None:
     """
     with contextlib.suppress(LockTimeout, StoreFull, CorruptionError):  # the next open(), or deletion, sweeps on
         with source.read() as txn:
-            doomed = [key for key, _ in Rax(txn, keys.DOOMED_STREAMS).items()]
+            doomed = list(cursor_over(txn, keys.DOOMED_STREAMS).iternext(values=False))
         for suffix in doomed:
             while source.submit(partial(_sweep_some, suffix)):
                 continue

@@ -54,6 +54,7 @@ from ...storage.log.transaction import WriteTransaction
 from ...storage.notices import note, noted
 from ...storage.threads import start
 from ...storage.wake.stop import wake
+from ..node.arguments import text_of
 from ..node.stream_id import MAX64, NewID, StreamID, make_id, now_ms
 from . import header as headers
 from . import writer
@@ -615,10 +616,11 @@ class WriteBuffer(Attachment):
 def _loss(env: Environment, items: list[AppendRun | Step], cause: BaseException, visible: bool) -> AppendsLost:
     """The error that reports these items as lost: one Lost for each stream."""
     by_stream: dict[bytes, Lost] = {}
+    encoding = env.record.settings["encoding"]
     for item in items:
         before = by_stream.get(item.name)
         first, entries = (item.first, 0) if before is None else (before.first, before.entries)
-        by_stream[item.name] = Lost(item.name, first, item.last, entries + len(item.entries))
+        by_stream[item.name] = Lost(text_of(item.name, encoding), first, item.last, entries + len(item.entries))
     lost = tuple(by_stream.values())
     total = sum(part.entries for part in lost)
     parts = [f"{part.entries} to {shown(part.stream)}, {make_id(*part.first)} to {make_id(*part.last)}"

@@ -367,7 +367,7 @@ def after_append(txn: WriteTransaction, stream: StreamWriter, now: int, releases
 
     A buffered append releases nothing: the IDs of those behind it have been given out.
     """
-    if (releases and now >= stream.header.due) or stream.begun > 0:
+    if (releases and not stream.header.back <= now < stream.header.due) or stream.begun > 0:
         _follow[0](txn, stream, now, releases)
 
 

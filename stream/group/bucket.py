@@ -130,9 +130,10 @@ class Bucket:
 
     def position(self, packed: bytes) -> int:
         """The position of the entry with this ID (16 bytes), -1 if it is not here."""
-        at = self.ids.find(packed)
+        ids = self.ids
+        at = ids.find(packed)
         while at > 0 and at % 16:  # the same bytes across two IDs
-            at = self.ids.find(packed, at + 1)
+            at = ids.find(packed, at + 1)
         return at if at < 0 else at // 16
 
     def nack(self, position: int) -> Nack:
@@ -184,7 +185,7 @@ class Bucket:
             return (times if isinstance(times, int) else self._least_time()) if consumers else None
         if isinstance(times, int):
             return times  # consumers differ, so one is not 0
-        return min(time for time, consumer in zip(times, consumers, strict=True) if consumer)
+        return min([time for time, consumer in zip(times, consumers, strict=True) if consumer])
 
     def _least_time(self) -> int:
         """The least of all times."""

@@ -7,8 +7,9 @@
 The first field, ``$dead``, is a JSON object; the fields behind it are those of the entry, in their order:
 
     id           the entry's ID in its stream              stream, group, consumer    where it was pending
-    deliveries   how often it was delivered                reason    failed, discarded, exhausted or malformed
-    error        the last exception's type and text        traceback its text, the last 4,000 characters
+    deliveries   how often it was delivered                reason    failed, discarded, exhausted, malformed, cancelled
+    error        the last exception's type and text, or    traceback its text, the last 4,000 characters
+                 why it was cancelled
 
 Several groups can have one stream of dead letters: "b.c" of "a" and "c" of "a.b" do by default. So a letter is that
 of the group which it names; one that cannot be read is shown by each group of the stream, and is never replayed. A
@@ -18,7 +19,7 @@ stream whose first entry has no ``$dead`` holds something else, and is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic
@@ -34,15 +35,15 @@ from ..entries import writer
 from ..entries.header import NodeLimits
 from ..entries.range_read import get, read_range
 from ..entries.session import SnapshotSource, Source, StoreSource, in_pieces
-from ..jobs.results import Given, name_of
+from ..jobs.results import CANCELLED, FOUND_FOR, UNTIL_PASSED, Given, name_of
 from ..jobs.results import put as put_result
 from ..node.arguments import Name, Text, name_bytes, text_of
 from ..node.entry import Entry
 from ..node.packed_ids import row_of
-from ..node.stream_id import AUTO, MAX64, IDLike, IDs, StreamID, given_ids, now_ms, parse_id
+from ..node.stream_id import AUTO, MAX64, IDLike, IDs, StreamID, ascending, given_ids, now_ms, parse_id
 from ..node.typed import V
-from . import deliver
-from .state import locate_group
+from . import deliver, subject_filter
+from .state import UNOWNED, GroupState, locate_group, require_group
 
 if TYPE_CHECKING:
     from ..node import typed
@@ -51,7 +52,6 @@ DEAD_FIELD = b"$dead"
 
 _TRACEBACK = 4000  # characters
 _PIECE = 1000  # letters a commit
-_FOUND_FOR = 365 * 86_400_000  # ms for which Group.job() finds that an entry is a letter
 _KINDS = {"id": str, "stream": str, "group": str, "consumer": str, "deliveries": int, "reason": str, "error": str,
           "traceback": str}
 
@@ -112,7 +112,7 @@ class DeadLetters(Generic[V]):
     def __iter__(self) -> Iterator[DeadLetter[V]]:
         self._require()
         every = read_range(self._source, self._name, StreamID.MIN, StreamID.MAX, None, False, None)
-        yield from map(self._letter, filter(self.owns, every))
+        yield from map(self._letter, (entry for entry in every if is_letter_of(self, entry)))
 
     def __len__(self) -> int:
         self._require()
@@ -129,7 +129,8 @@ class DeadLetters(Generic[V]):
                 last, own = StreamID.MIN, 0
             if header.last > last:
                 new = SnapshotSource(self._source.env, txn)
-                own += sum(map(self.owns, read_range(new, self._name, last.next(), StreamID.MAX, None, False, None)))
+                later = read_range(new, self._name, last.next(), StreamID.MAX, None, False, None)
+                own += sum(is_letter_of(self, entry) for entry in later)
             known[key] = header.next_ordinal, header.length, StreamID(*header.last), own
             return own
 
@@ -143,17 +144,7 @@ class DeadLetters(Generic[V]):
         """The group's letter with this ID; None if there is none."""
         self._require()
         entry = get(self._source, self._name, parse_id(id), None)
-        return self._letter(entry) if entry is not None and self.owns(entry) else None
-
-    def owns(self, entry: Entry) -> bool:
-        """Whether an entry of the stream is a letter that names this group, or is too malformed to name any."""
-        if entry.names[:1] == [DEAD_FIELD] and self._mark in entry.values[0][: len(self._mark) + 64]:
-            return True  # without a look at the rest: letters are many, and long
-        try:
-            named = [_object(entry).get(what) for what in ("stream", "group")]
-        except ValueError:
-            return True
-        return named == [_text(self._origin), _text(self._group)] or not all(isinstance(name, str) for name in named)
+        return self._letter(entry) if entry is not None and is_letter_of(self, entry) else None
 
     def replay(self, *ids: IDs, where: Callable[[DeadLetter[V]], object] | None = None) -> int:
         """Append the entries of dead letters to their stream again, with new IDs; returns how many.
@@ -216,11 +207,6 @@ def bury(letters: DeadLetters[Any], consumer: bytes, entry: Entry, reason: str, 
 
     InvalidArgument, MalformedValue or StreamExhausted where the dead letters' stream takes no letter.
     """
-    pairs = list(chain.from_iterable(entry.pairs))
-    about = {"id": str(entry.id), "stream": _text(letters._origin), "group": _text(letters._group),
-             "consumer": consumer.decode("utf-8", "backslashreplace"), "deliveries": entry.deliveries,
-             "reason": reason, "error": error[:_TRACEBACK], "traceback": traceback[-_TRACEBACK:]}
-    flat = [DEAD_FIELD, _json(about), *pairs]
     row = row_of([entry.id])
     letters._require()
 
@@ -229,13 +215,67 @@ def bury(letters: DeadLetters[Any], consumer: bytes, entry: Entry, reason: str, 
         group = None if stream is None else locate_group(txn, stream, letters._group)
         deliver.require_owner(txn, letters._origin, group, letters._group, consumer, row)
         assert group is not None
-        letters_stream, now = writer.ensure(txn, letters._name, NodeLimits()), now_ms()
-        given = Given(letters._name, bytes(letters_stream.append(txn, AUTO, now, flat)), reason, entry.deliveries)
-        writer.after_append(txn, letters_stream, now)
-        put_result(txn, group.number, name_of(letters._group, entry.id), given.packed(error[:_TRACEBACK]), _FOUND_FOR)
+        _put(txn, letters, group, consumer, entry, reason, error, traceback, FOUND_FOR)
         deliver.ack(txn, group, row)
 
     letters._source.submit(operation)
+
+
+def cancel(letters: DeadLetters[Any], ids: Iterable[IDLike], why: str) -> int:
+    """Give up entries that are pending or not delivered yet; how many of them were. NoGroup; errors as of bury()."""
+    if not isinstance(why, str):
+        raise InvalidArgument(f"reason={why!r:.60} must be a text: why the entry is cancelled")
+    error = why[:_TRACEBACK].encode("utf-8", "backslashreplace").decode()
+    letters._require()
+
+    def act(some: list[StreamID], txn: WriteTransaction) -> int:
+        stream = writer.locate(txn, letters._origin)
+        group = require_group(txn, stream, letters._origin, letters._group)
+        assert stream is not None
+        matches = subject_filter.matcher_of(group.subjects) if group.subjects else None
+        pending = group.pel(txn).find(list(some))
+        given_up: list[StreamID] = []
+        for sid, entry in zip(some, deliver.fetch(txn, stream, list(some)), strict=True):
+            nack = pending.get(sid)
+            if entry is None or (nack is None and (sid <= group.last or group.has_cancelled(txn, sid)
+                                                   or (matches is not None and not matches(entry)))):
+                continue
+            owner = b"" if nack is None or nack.consumer == UNOWNED else group.consumer_no(txn, nack.consumer).name
+            entry.deliveries = 0 if nack is None else nack.count
+            _put(txn, letters, group, owner, entry, CANCELLED, error, "",
+                 FOUND_FOR if sid <= group.last else UNTIL_PASSED)
+            given_up.append(sid)
+        if given_up:
+            group.changed(txn)
+            group.cancelled = max(group.cancelled, *given_up)
+            deliver.ack(txn, group, row_of(given_up))
+        return len(given_up)
+
+    return sum(in_pieces(letters._source, ascending(ids), act, _PIECE))
+
+
+def _put(txn: WriteTransaction, letters: DeadLetters[Any], group: GroupState, consumer: bytes, entry: Entry,
+         reason: str, error: str, traceback: str, found_for: int) -> None:
+    """Append a letter, and note that the entry has become one."""
+    about = {"id": str(entry.id), "stream": _text(letters._origin), "group": _text(letters._group),
+             "consumer": consumer.decode("utf-8", "backslashreplace"), "deliveries": entry.deliveries,
+             "reason": reason, "error": error[:_TRACEBACK], "traceback": traceback[-_TRACEBACK:]}
+    flat = [DEAD_FIELD, _json(about), *chain.from_iterable(entry.pairs)]
+    stream, now = writer.ensure(txn, letters._name, NodeLimits()), now_ms()
+    given = Given(letters._name, bytes(stream.append(txn, AUTO, now, flat)), reason, entry.deliveries, group.group)
+    writer.after_append(txn, stream, now)
+    put_result(txn, group.number, name_of(letters._group, entry.id), given.packed(error[:_TRACEBACK]), found_for)
+
+
+def is_letter_of(letters: DeadLetters[Any], entry: Entry) -> bool:
+    """Whether an entry of the stream is a letter of this group, or is too malformed to name any."""
+    if entry.names[:1] == [DEAD_FIELD] and letters._mark in entry.values[0][: len(letters._mark) + 64]:
+        return True  # without a look at the rest: letters are many, and long
+    try:
+        named = [_object(entry).get(what) for what in ("stream", "group")]
+    except ValueError:
+        return True
+    return named == [_text(letters._origin), _text(letters._group)] or not all(isinstance(name, str) for name in named)
 
 
 def _about(entry: Entry) -> dict[str, Any] | str:

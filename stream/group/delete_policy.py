@@ -121,11 +121,10 @@ def evict(txn: WriteTransaction, stream: StreamWriter, trim: Trim, limit: int, r
         nodes = stream.nodes(txn).iterator()
         if not nodes.seek(">", after) if after else not nodes.seek("^"):
             break
-        after = nodes.key
-        key = stream.nodes_prefix + after
+        after, key = nodes.key(), nodes.here
         ms, seq = records.node_id(key)
         try:
-            head, listpack = records.open_block(key, nodes.value)
+            head, listpack = records.open_block(key, nodes.value())
             if limit and evicted + head.live > limit:
                 break
             if trim.maxlen is not None:

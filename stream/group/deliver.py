@@ -167,6 +167,52 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     return Answer((), created)
 
 
+def read_first(source: Source, times: SeenTimes, reads: list[tuple[GroupRead, Target]],
+               waits: bool) -> tuple[int, list[Entry]]:
+    """Read the first of several groups that has something: its place, and the entries. Acknowledges in all.
+
+    One transaction; and none, where it waits, before there is something to acknowledge or to read.
+    """
+    stop, found = reads[0][0].stop, (0, list[Entry]())
+    if is_stopped(stop):
+        reads = [(wanted._replace(limit=0), target) for wanted, target in reads]
+    if not waits or any(target.ack for _, target in reads):
+        found = _attempt_first(source, reads)
+        if found[1] or not waits:
+            return found
+    again = [(wanted, target._replace(ack=b"")) for wanted, target in reads]
+    waiting = source.env.attached(WaitQueues)
+    with waiting.turn(frozenset(line_of(wanted, [target]) for wanted, target in again), None, stop) as waiter:
+        while waiter.awake and not is_stopped(stop):
+            with source.read() as txn:
+                looks = [look(txn, wanted, [target], times) for wanted, target in again]
+            if any(is_ready for is_ready, _, _ in looks) and (found := _attempt_first(source, again))[1]:
+                return found
+            seen = {condition: value for _, some, _ in looks for condition, value in some.items()}
+            due = min((due for _, _, due in looks if due is not None), default=None)
+            if not waiting.wait(seen, None, due, turn=waiter, stop=stop):
+                break
+    return 0, []
+
+
+def _attempt_first(source: Source, reads: list[tuple[GroupRead, Target]]) -> tuple[int, list[Entry]]:
+    def operation(txn: WriteTransaction) -> tuple[int, list[Entry], bool]:
+        place, entries, passing = 0, list[Entry](), False
+        for at, (wanted, target) in enumerate(reads):
+            if not entries or target.ack:
+                answer, more = _attempt(txn, wanted._replace(limit=0) if entries else wanted, [target])
+                passing = passing or more
+                if answer:
+                    place, entries = at, answer[0][1]
+        return place, entries, passing
+
+    while True:
+        place, entries, passing = source.submit(operation)
+        if entries or not passing or is_stopped(reads[0][0].stop):
+            return place, entries
+        reads = [(wanted, target._replace(ack=b"")) for wanted, target in reads]
+
+
 def line_of(wanted: GroupRead, targets: list[Target]) -> Hashable:
     """The line (waiter.py) of the readers that can be given the same, threads and tasks."""
     return wanted.group, wanted.min_idle, tuple(target.stream for target in targets)
@@ -217,7 +263,8 @@ def _acknowledged(targets: list[Target]) -> list[Target]:
 def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) -> tuple[Answer, bool]:
     """Everything in one transaction. All groups are found before anything changes.
 
-    Also whether it has passed over entries of other subjects, or taken out what is gone, and not come to the end.
+    Also whether it has passed over entries that are not for the group, or taken out what is gone, and not come to the
+    end.
     """
     now = now_ms()
     passing = False
@@ -230,7 +277,7 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
     claiming = wanted.min_idle is not None
     for target, (stream, group) in zip(targets, found, strict=True):
         assert stream is not None
-        if now >= stream.header.due:
+        if not stream.header.back <= now < stream.header.due:  # is_due(), without the call
             deferred.release(txn, stream, now)
         changes = txn.changes
         if target.ack:
@@ -253,7 +300,7 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
             remaining = 0 if is_paused else remaining
             before = group.last
             entries += read_new(txn, stream, group, consumer, remaining, wanted.noack, now, budget.takes)
-            if group.subjects and not entries:
+            if not entries:  # of other subjects, or cancelled
                 passing = passing or before < group.last < stream.header.last
         if entries or target.after is not None:
             answer.append((target.stream, entries))
@@ -365,28 +412,35 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
              count: int | None, noack: bool, now: int, takes: Takes | None = None) -> list[Entry]:
     """Deliver entries that the group has not delivered yet: XREADGROUP with ``>``.
 
-    ``takes`` may end the delivery before an entry: what it refuses stays undelivered. A group
-    filtered by subject passes over other entries, up to subject_filter.AT_ONCE a call.
+    ``takes`` may end the delivery before an entry: what it refuses stays undelivered. What was
+    cancelled is passed over, and what has another subject than the group is filtered by: up to
+    subject_filter.AT_ONCE entries a call.
     """
     header = stream.header
     if group.last >= header.last or count == 0:
         return []
     stream.flush(txn)
-    if group.subjects:
-        entries, passed = subject_filter.read_matching(txn, stream.number, header, group.last, group.subjects, count,
-                                                       takes)
+    passes_over = group.subjects or group.cancelled > group.last
+    if passes_over:
+        chunk = subject_filter.CHUNK if group.subjects or count is None else min(count + 1, subject_filter.CHUNK)
+        cancelled: list[StreamID] = []
+        matches = _for_group(txn, group, cancelled)
+        entries, passed = subject_filter.read_matching(txn, stream.number, header, group.last, matches, count, takes,
+                                                       chunk)
+        for sid in cancelled:
+            group.pass_over(txn, sid)
         if passed:
             group.changed(txn)
             advance(group, header, len(passed), passed[-1], passed)
     else:
-        entries = read_on(txn, stream.number, header, group.last, count, group.place)
+        entries = read_on(txn, stream.number, header, group.last, count, group.place, stream.stored)
         if takes is not None:
             entries = list(takewhile(takes, entries))
     if not entries:
         return []
     ids = delivered(entries)
     group.changed(txn)
-    if not group.subjects:
+    if not passes_over:
         advance(group, header, len(entries), entries[-1].id, (entry.id for entry in entries))
         group.place.last = group.last
     if not noack:  # else the consumer holds none of them, and does not count as active
@@ -396,6 +450,21 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
             group.count_pending(txn, nack.consumer, -1)
         group.count_pending(txn, consumer.number, len(entries))
     return entries
+
+
+def _for_group(txn: WriteTransaction, group: GroupState, cancelled: list[StreamID]) -> Takes:
+    """The function that decides whether the group is to be given an entry, and notes those that were cancelled."""
+    matches = subject_filter.matcher_of(group.subjects) if group.subjects else None
+
+    def is_for_group(entry: Entry) -> bool:
+        if matches is not None and not matches(entry):
+            return False
+        if group.has_cancelled(txn, entry.id):
+            cancelled.append(entry.id)
+            return False
+        return True
+
+    return is_for_group
 
 
 def read_history(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState,
@@ -595,18 +664,24 @@ def estimate(header: StreamHeader, sid: ID) -> int:
     return UNKNOWN
 
 
-def lag(txn: RaxTransaction, number: int, header: StreamHeader, last: ID, subjects: list[bytes]) -> int:
-    """Live entries behind ``last``: exact whatever has been deleted, trimmed or set.
+def lag(txn: RaxTransaction, header: StreamHeader, group: GroupState, last: ID | None = None,
+        by_subject: bool = True) -> int:
+    """Live entries behind ``last``, the group's own if None: exact whatever has been deleted, trimmed, set, cancelled.
 
-    For a group filtered by subject exact as well, by looking at each of them.
+    For a group filtered by subject exact as well, by looking at each of them; not so without ``by_subject``.
     """
-    if subjects:
-        return subject_filter.lag(txn, number, header, last, subjects)
-    if last >= header.last:
+    last, number = group.last if last is None else last, group.number
+    if group.subjects and by_subject:
+        behind = subject_filter.lag(txn, number, header, last, group.subjects)
+    elif last >= header.last:
         return 0
-    if last < header.first:
-        return header.length
-    return header.length - Counter(txn, number, header).rank(make_id(*last).next())
+    elif last < header.first:
+        behind = header.length
+    else:
+        behind = header.length - Counter(txn, number, header).rank(make_id(*last).next())
+    cancelled = group.cancelled_behind(txn, last)
+    live = look_up(txn, number, header, cancelled, True) if cancelled else {}
+    return behind - sum(sid in live for sid in cancelled)
 
 
 def redis_lag(header: StreamHeader, group: GroupState) -> int | None:

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import itemgetter
+from typing import Any
 
 from ...storage.log.transaction import WriteTransaction
 from ..entries import deferred, trim, writer
 from ..entries.range_read import read_now
-from ..entries.retention import Retention, seconds_of
 from ..entries.trim import Trim
 from ..entries.writer import StreamWriter, locate
 from ..node.stream_id import make_id
@@ -27,19 +27,21 @@ from .bucket import ID
 from .state import SEEN_EVERY, GroupState, SeenTimes, all_groups, behind, working_groups
 
 MOST = 100  # nodes, about 0.2 ms, besides as many as have begun
+_NO_RULES: list[Any] = [None, None, None, False, None]  # in the order of a Retention
+_ACKED = 3
 _LEAVES_A_PAUSE, _GROUPS_A_PAUSE = 16, 8  # for each of so many a look is put off by one node
 _PAUSE = 16  # nodes at most for the stream's own, and three times that for its groups: below MOST
 
 
 def follow(txn: WriteTransaction, stream: StreamWriter, now: int, releases: bool) -> None:
     """What follows appends, see after_append(): release what is due; after nodes have begun, free what can go."""
-    if releases and now >= stream.header.due:
+    if releases and stream.header.is_due(now):
         deferred.release(txn, stream, now)
     if stream.begun <= 0:
         return
     expire(txn, stream, now, MOST + stream.begun)
     header = stream.header
-    groups = header.groups if (header.retention or Retention()).acked else 0
+    groups = header.groups if header.retention and header.retention[_ACKED] else 0
     stream.begun = -min(header.leaves // _LEAVES_A_PAUSE, _PAUSE) - min(groups // _GROUPS_A_PAUSE, 3 * _PAUSE)
 
 
@@ -70,8 +72,7 @@ def expire(txn: WriteTransaction, stream: StreamWriter, now: int, limit: int, ex
 def _due(txn: WriteTransaction, stream: StreamWriter, now: int) -> Iterator[Trim]:
     """The trims by which something may go, each looked for when the one before has been done."""
     header = stream.header
-    maxlen, max_age, max_bytes, acked, idle = header.retention or Retention()
-    max_age, idle = seconds_of(max_age), seconds_of(idle)
+    maxlen, max_age, max_bytes, acked, idle = header.retention or _NO_RULES
     if maxlen is not None and header.length > maxlen:
         yield Trim(maxlen, None, True, 0)
     if max_bytes is not None and header.stored_bytes > max_bytes:

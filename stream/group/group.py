@@ -8,11 +8,11 @@ Durations are seconds; names are stored as bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
 from ...storage import clocks
 from ...storage.errors import ConsumerBusy, CorruptionError, InvalidArgument, RaxlogError, StoreClosed, TransactionError
@@ -26,7 +26,7 @@ from ..entries.session import PIECE, PIECE_ASKED, Source, StoreSource, ask, in_p
 from ..entries.sweep import sweep
 from ..jobs.results import Result, name_of, packed
 from ..jobs.results import put as put_result
-from ..node.arguments import Name, Refs, Text, duration_ms, member_name, text_of, texts_of, whole
+from ..node.arguments import Name, Refs, Text, duration_ms, member_name, moment_ms, text_of, texts_of, whole
 from ..node.entry import Entry
 from ..node.packed_ids import row_of
 from ..node.stream_id import (
@@ -46,7 +46,7 @@ from ..node.typed import V
 from . import claim as claiming
 from . import deliver
 from .claim import ClaimOptions
-from .dead_letters import DeadLetters, bury
+from .dead_letters import DeadLetters, bury, cancel
 from .delete_policy import KEEPREF, DeleteResult, ack_delete, checked_policy
 from .deliver import Delivered, GroupRead, Target, history_start, parse_ids, read_group
 from .info import Autoclaimed, ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
@@ -67,7 +67,7 @@ from .waiter import Condition, WaitQueues
 
 if TYPE_CHECKING:
     from ...transaction import Transaction
-    from ..jobs.worker import Worker, WorkerOptions
+    from ..jobs.worker import Asked, Worker, WorkerOptions
     from ..node import typed
     from ..node.model import Model
 
@@ -256,6 +256,20 @@ class Group(Generic[V]):
 
     # -- jobs ---------------------------------------------------------------------------
 
+    def cancel(self, id: IDs, reason: str = "", *, dead_letters: Name | None = None) -> int:
+        """Give up an entry, or each of an iterable of IDs: a dead letter, reason "cancelled"; returns how many were.
+
+        Whether it is not delivered yet, waits for a retry, or runs: one commit appends the letter, whose ``error`` is
+        this reason, and acknowledges. What is not delivered yet never is, to this group; others are not concerned.
+        A handler that runs gets raxlog.Cancelled within a second, and what it returns is neither acknowledged nor kept;
+        one with a transaction is waited for. 0 for what is done, dead, deleted, trimmed or unknown, or not of the
+        group's subjects. Behind a set_id() to an earlier ID it is still passed over, for a year.
+
+        ``dead_letters``: the stream's name where workers name another. For a deferred entry: Stream.cancel_deferred().
+        Outside a transaction, commits of 1,000. NoGroup; InvalidStreamID; errors of an append to the dead letters.
+        """
+        return cancel(self._letters(dead_letters), given_ids((id,)), reason)
+
     @overload
     def worker(self, handler: Callable[[typed.Entry[V]], object], *, processes: int = 0,
                transaction: Literal[False] = False, **options: Unpack[WorkerOptions]) -> Worker: ...
@@ -296,41 +310,25 @@ class Group(Generic[V]):
         InvalidArgument for invalid values; TransactionError in a transaction. The commits are those of read(), nack()
         and dead_letters. A worker leaves alone an entry that another worker has taken over.
         """
-        from ..jobs.processes import Children  # noqa: PLC0415 - loaded where it is used
-        from ..jobs.worker import Worker  # noqa: PLC0415
-
-        if not isinstance(self._source, StoreSource):
-            raise TransactionError("worker() inside a transaction: a worker has transactions of its own")
-        begin = self._source.transaction() if transaction and self._source.transaction is not None else None
-        if transaction and begin is None:
-            raise StoreClosed("the store that this group is of has been dropped; keep it while a worker runs")
-        whole("processes", processes, 0, 1000)
-
-        def make(name: Name | None, is_child: bool = False, children: Children | None = None) -> Worker:
-            return Worker(
-                Group(self._source, self._stream, self._name, None), partial(bury, self._letters(dead_letters)),
-                handler, partial(shown_by, self), name=name, threads=threads, lease=lease, retry=retry,
-                max_deliveries=max_deliveries, timeout=timeout, drain=drain, begin=begin, result_ttl=result_ttl,
-                is_child=is_child, children=children, next_due=partial(
-                    ask, self._source, partial(deliver.next_due, stream=self._stream, group=self._name)),
-            )
-
-        children = Children(make, processes, partial(ask, self._source, self._found)) if processes else None
-        return make(name, children=children)
+        return worker(  # type: ignore[call-overload,misc,no-any-return]
+            {self: handler}, processes=processes, transaction=transaction, name=name, threads=threads, lease=lease,
+            max_deliveries=max_deliveries, retry=retry, timeout=timeout, drain=drain, dead_letters=dead_letters,
+            result_ttl=result_ttl)
 
     def keep_results(self, results: Mapping[IDLike, Result], ttl: float) -> None:
         """Keep results for ``ttl`` seconds, for wait_result(); one commit. A worker with result_ttl does this itself.
 
-        An older result of an entry is replaced; the entry need not exist. A value can be anything that msgpack can
-        encode (None, bool, int, float, str, bytes, and lists and dicts of these; a tuple becomes a list). For any other
-        value, an error that says so is kept instead.
+        An older result of an entry is replaced, but not that it was cancelled; the entry need not exist. A value can be
+        anything that msgpack can encode (None, bool, int, float, str, bytes, and lists and dicts of these; a tuple
+        becomes a list). For any other value, an error that says so is kept instead.
         """
-        rows = [(name_of(self._name, sid), packed(result)) for sid, result in results.items()]
+        rows = [(parse_id(sid), packed(result)) for sid, result in results.items()]
         kept_for = duration_ms("ttl", ttl)
 
-        def operation(txn: WriteTransaction, stream: writer.StreamWriter, _: GroupState) -> None:
-            for name, value in rows:
-                put_result(txn, stream.number, name, value, kept_for)
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> None:
+            for sid, value in rows:
+                if not group.has_cancelled(txn, sid):
+                    put_result(txn, stream.number, name_of(self._name, sid), value, kept_for)
 
         self._act(operation)
 
@@ -376,11 +374,11 @@ class Group(Generic[V]):
     # -- claiming -----------------------------------------------------------------------
 
     def claim(self, consumer: Name, *ids: IDs, min_idle: float = 0.0, idle: float | None = None,
-              time: float | None = None, deliveries: int | None = None, force: bool = False,
+              time: datetime | None = None, deliveries: int | None = None, force: bool = False,
               lastid: IDLike | None = None) -> Delivered[typed.Entry[V]]:
         """Move pending entries to a consumer, if idle for ``min_idle`` seconds. Redis: XCLAIM.
 
-        ``idle`` (seconds) or ``time`` (Unix seconds) set the delivery time; a time in the future or
+        ``idle`` (seconds) or ``time`` (a datetime with a time zone) set the delivery time; a time in the future or
         a negative idle mean now. ``deliveries`` sets the delivery count; otherwise it rises by one.
         ``force`` makes entries pending that are not. ``lastid`` moves the group's last delivered ID forward.
         A released entry can be claimed at once: the delay of nack() applies to read() only.
@@ -389,20 +387,20 @@ class Group(Generic[V]):
         return Delivered(shown_by(self, entries), created)
 
     def claim_ids(self, consumer: Name, *ids: IDs, min_idle: float = 0.0, idle: float | None = None,
-                  time: float | None = None, deliveries: int | None = None, force: bool = False,
+                  time: datetime | None = None, deliveries: int | None = None, force: bool = False,
                   lastid: IDLike | None = None) -> Delivered[StreamID]:
         """claim() that returns IDs and counts no delivery. Redis: XCLAIM with JUSTID."""
         entries, created = self._claim(consumer, ids, True, min_idle, idle, time, deliveries, force, lastid)
         return Delivered([entry.id for entry in entries], created)
 
     def _claim(self, consumer: Name, ids: tuple[IDs, ...], justid: bool, min_idle: float, idle: float | None,
-               time: float | None, deliveries: int | None, force: bool,
+               time: datetime | None, deliveries: int | None, force: bool,
                lastid: IDLike | None) -> tuple[list[Entry], bool]:
         owner = member_name(consumer, "consumer")
         wanted: list[deliver.ID] = [parse_id(sid) for sid in given_ids(ids)]
         whole("deliveries", deliveries, 0, deliver.MOST_DELIVERIES, none="")
         idle_ms = None if idle is None else duration_ms("idle", idle, negative=True)
-        time_ms = None if time is None else duration_ms("time", time, negative=True)
+        time_ms = None if time is None else moment_ms("time", time)
         floor = max(0, duration_ms("min_idle", min_idle, negative=True))
         last = None if lastid is None else parse_id(lastid)
 
@@ -564,11 +562,12 @@ class Group(Generic[V]):
     def lag(self) -> int:
         """The number of live entries that the group has not delivered yet: exact after any deletion or set_id().
 
-        Takes some ten microseconds; a group filtered by subject examines each entry after its position.
+        Takes some ten microseconds, and five for each entry that was cancelled before its delivery; a group filtered by
+        subject examines each entry after its position.
         """
         with self._source.read() as txn:
-            state, number, header = self._found(txn)
-            return deliver.lag(txn, number, header, state.last, state.subjects)
+            state, _, header = self._found(txn)
+            return deliver.lag(txn, header, state)
 
     @property
     def subjects(self) -> list[Text]:
@@ -604,8 +603,8 @@ class Group(Generic[V]):
         """How many entries the group would deliver behind set_id() to that ID or time. It changes nothing."""
         parsed = _position(id)
         with self._source.read() as txn:
-            state, number, header = self._found(txn)
-            return deliver.lag(txn, number, header, header.last if parsed is None else parsed, state.subjects)
+            state, _, header = self._found(txn)
+            return deliver.lag(txn, header, state, header.last if parsed is None else parsed)
 
     def pause(self, until: datetime | None = None) -> None:
         """Deliver no new and no idle entries to any read until that time or resume(). Durable.
@@ -613,9 +612,7 @@ class Group(Generic[V]):
         Pending entries can still be acknowledged, released and claimed by ID. Reads wait. ``until`` must have a
         time zone.
         """
-        if until is not None and (not isinstance(until, datetime) or until.utcoffset() is None):
-            raise InvalidArgument(f"until={until!r} must be a datetime with a time zone, as datetime.now(UTC) has")
-        self._set_paused(MAX64 if until is None else parse_id(until).ms)
+        self._set_paused(MAX64 if until is None else max(0, moment_ms("until", until)))
 
     def resume(self) -> None:
         """End a pause."""
@@ -731,6 +728,68 @@ class Group(Generic[V]):
         if found is None or state is None:
             raise no_group(txn, None if found is None else found[0], self._stream, self._name)
         return state, *found
+
+
+@overload
+def worker(handlers: Mapping[Group[V], Callable[[typed.Entry[V]], object]], *, back_every: int = 10,
+           processes: int = 0, transaction: Literal[False] = False, **options: Unpack[WorkerOptions]) -> Worker: ...
+
+
+@overload
+def worker(handlers: Mapping[Group[V], Callable[[typed.Entry[V], Transaction], object]], *, back_every: int = 10,
+           processes: int = 0, transaction: Literal[True], **options: Unpack[WorkerOptions]) -> Worker: ...
+
+
+def worker(handlers: Mapping[Group[V], Callable[..., object]], *, back_every: int = 10, processes: int = 0,
+           transaction: bool = False, **options: Unpack[WorkerOptions]) -> Worker:
+    """Make one worker over several groups of a store, each with its handler: ``raxlog.worker({urgent: send, …})``.
+
+    The order is strict: each read takes entries of the first group of the mapping that has any, new or to be claimed.
+    But every ``back_every``-th read of a thread, from 2 on, goes from the back (of three groups by turns from the last
+    and from the second), so that none starves. A read is of as many entries as a thread runs in 50 ms. It acknowledges
+    what is done in the same commit, whichever group that is of. A thread waits for all groups at once, without polling.
+
+    All else is as for Group.worker(), whose options these are: each group has its own retries and dead letters, and its
+    own consumers, of the worker's name. InvalidArgument for groups of several stores, or one that is named twice.
+    """
+    from ..jobs.processes import Children  # noqa: PLC0415 - loaded where it is used
+    from ..jobs.worker import Duty, Worker  # noqa: PLC0415
+
+    if not isinstance(handlers, Mapping) or not handlers or not all(isinstance(group, Group) for group in handlers):
+        raise InvalidArgument(f"worker({handlers!r:.60}) must be a mapping from groups to handlers; for groups of "
+                              "raxlog.aio there is raxlog.aio.worker()")
+    if len({id(group._source.env) for group in handlers}) > 1:
+        raise InvalidArgument(f"{[*handlers]} are not of one store, as the groups of a worker must be")
+    if len({(group._stream, group._name) for group in handlers}) < len(handlers):
+        raise InvalidArgument(f"{[*handlers]} names a group twice, by two handles")
+    whole("back_every", back_every, 2)
+    whole("processes", processes, 0, 1000)
+    groups = list(handlers)
+    source = groups[0]._source
+    if not isinstance(source, StoreSource):
+        raise TransactionError("worker() inside a transaction: a worker has transactions of its own")
+    begin = source.transaction() if transaction and source.transaction is not None else None
+    if transaction and begin is None:
+        raise StoreClosed("the store that this group is of has been dropped; keep it while a worker runs")
+    rest: dict[str, Any] = {**options}
+    dead_letters, given_name = rest.pop("dead_letters", None), rest.pop("name", None)
+    duties = [Duty(Group(source, group._stream, group._name, None), handler,
+                   partial(bury, group._letters(dead_letters)), partial(shown_by, group),
+                   partial(ask, source, partial(deliver.next_due, stream=group._stream, group=group._name)))
+              for group, handler in handlers.items()]
+
+    def read_first(consumer: bytes, asked: Sequence[Asked], lease: float, stop: StopFlag,
+                   waits: bool) -> tuple[int, Sequence[typed.Entry[Any]]]:
+        reads = [(GroupRead(groups[at]._name, consumer, most, None, None, False, int(1000 * lease), stop, True),
+                  Target(groups[at]._stream, None, row_of(ids))) for at, most, ids in asked]
+        first, entries = deliver.read_first(source, groups[0]._seen, reads, waits)
+        return asked[first][0], texts_of(entries, None, None)
+
+    def make(name: Name | None, is_child: bool = False, children: Children | None = None) -> Worker:
+        return Worker(duties, read_first, back_every, begin, name=name, is_child=is_child, children=children, **rest)
+
+    children = Children(make, processes, lambda: [ask(source, group._found) for group in groups]) if processes else None
+    return make(given_name, children=children)
 
 
 def shown_by(group: Group[V], entries: list[Entry]) -> list[typed.Entry[V]]:

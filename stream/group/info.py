@@ -84,7 +84,7 @@ def describe_group(txn: RaxTransaction, state: GroupState, number: int, header: 
         state.pending,
         make_id(*state.last),
         None if state.entries_read == UNKNOWN else state.entries_read,
-        deliver.lag(txn, number, header, state.last, state.subjects),
+        deliver.lag(txn, header, state),
         deliver.redis_lag(header, state),
         state.gone,
     )

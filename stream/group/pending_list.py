@@ -29,15 +29,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice, pairwise, repeat, takewhile
 from operator import itemgetter
-from typing import Any
 
 from ...storage.errors import CorruptionError
 from ...storage.format.keys import PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED, group_family
-from ...storage.format.records import seal, unseal
-from ...storage.trees.rax import RaxTransaction, disorder, family_rows, step_from
-from ..node.packed_ids import pack_ids
+from ...storage.format.records import (
+    seal,  # cimport
+    unseal,
+)
+from ...storage.log.cursor import (
+    NEXT,
+    LogCursor,  # cimport
+    cursor_over,  # cimport
+)
+from ...storage.trees.rax import RaxTransaction, family_rows
+from ..node.packed_ids import pack_ids  # cimport
 from ..node.stream_id import MAX64, StreamID, pack_id, unpack_id
-from .bucket import CAPACITY, ID, MAX_VALUE, Bucket, Nack, column, unpack_ids
+from .bucket import (
+    CAPACITY,
+    ID,
+    MAX_VALUE,
+    Bucket,  # cimport
+    Nack,
+    column,
+    unpack_ids,
+)
 
 __all__ = ["ID", "Nack", "PendingList"]
 
@@ -112,7 +127,7 @@ class PendingList:
         self._by_time = head + _BY_TIME + tail
         self._released = head + _RELEASED + tail
         self._known = KnownBuckets() if known is None else known
-        self._moved: Any = None  # the cursor, once it is needed; moved only within a call, never across two
+        self._moved: LogCursor | None = None  # once it is needed; moved only within a call, never across two
 
     # -- delivering, claiming -----------------------------------------------------------
 
@@ -213,7 +228,7 @@ class PendingList:
                 count = len(packed) // 16
                 self._replace(old, old.without_span(low, low + count))
                 return {old.consumers: count}
-        return Counter(nack.consumer for _, nack in self.remove(unpack_ids(packed)))
+        return Counter([nack.consumer for _, nack in self.remove(unpack_ids(packed))])
 
     def remove(self, ids: Sequence[ID]) -> list[tuple[ID, Nack]]:
         """Remove entries, given in ascending order; those that were pending. XACK.
@@ -486,7 +501,7 @@ class PendingList:
         if last is not None and (len(last.ids) + len(packed)) // 16 <= self._capacity:
             longer = last.extended(packed, nack)
             times = last.times
-            if 0 < self._now < (times if isinstance(times, int) else times[-1]):
+            if 0 < self._now < (times if isinstance(times, int) else times[len(times) - 1]):
                 longer = longer.not_after(self._now)
             value = longer.encode(self._buckets + last.key)
             if len(value) <= MAX_VALUE:
@@ -536,7 +551,7 @@ class PendingList:
         if new is not None:
             new = new.not_after(self._now) if self._now else new
             value = new.encode(self._buckets + new.key)
-            parts = max(-(-len(new) // self._capacity), 1 + (len(value) > MAX_VALUE))
+            parts = max((len(new) + self._capacity - 1) // self._capacity, 1 + (len(value) > MAX_VALUE))
             if parts > 1:
                 for low, high in pairwise([len(new) * at // parts for at in range(parts + 1)]):
                     key = new.ids[16 * low : 16 * low + 16] if low else new.key
@@ -551,40 +566,40 @@ class PendingList:
 
         ``value`` is the record of the new one.
         """
-        put, delete = self._txn.put, self._txn.delete
-        bucket = new or old
+        txn = self._txn
+        bucket = old if new is None else new
         assert bucket is not None
         at = self._buckets + bucket.key
         if old is None or new is None:
             self._known.last = None
         if new is None:
-            delete(at)
+            txn.delete(at)
         else:
-            put(at, value)
+            txn.put(at, value)
             self._known.keep(at, value, new)
         had = old.owners() if old is not None else {}
         has = new.owners() if new is not None else {}
         for consumer in had:
             if consumer not in has:
-                delete(self._consumer_key(consumer, bucket.key))
+                txn.delete(self._consumer_key(consumer, bucket.key))
         for consumer, count in has.items():
             if had.get(consumer) != count:
                 at = self._consumer_key(consumer, bucket.key)
-                put(at, seal(at, (count,)))
+                txn.put(at, seal(at, (count,)))
         was = old.oldest() if old is not None else None
         now = new.oldest() if new is not None else None
         if was != now:
             if was is not None:
-                delete(self._by_time + was.to_bytes(8, "big") + bucket.key)
+                txn.delete(self._by_time + was.to_bytes(8, "big") + bucket.key)
             if now is not None:
                 at = self._by_time + now.to_bytes(8, "big") + bucket.key
-                put(at, seal(at, ()))
+                txn.put(at, seal(at, ()))
 
     # -- finding rows -------------------------------------------------------------------
 
-    def _cursor(self) -> Any:
+    def _cursor(self) -> LogCursor:
         if self._moved is None:
-            self._moved = self._txn.cursor()
+            self._moved = cursor_over(self._txn)
         return self._moved
 
     def _consumer_key(self, consumer: int, key: bytes) -> bytes:
@@ -628,28 +643,13 @@ class PendingList:
     def _floor_item(self, full: bytes) -> tuple[bytes, bytes] | None:
         """The row with the greatest key <= ``full``, of whatever family."""
         cursor = self._cursor()
-        item: tuple[bytes, bytes]
-        if cursor.set_range(full):
-            item = cursor.item()
-            if item[0] == full:
-                return item
-            found = cursor.prev()
-        else:
-            found = cursor.last()
-        if not found:
-            return None
-        item = cursor.item()
-        if item[0] >= full:  # as in step_before(), which has no short way to the key itself
-            raise disorder(full, item[0])
-        return item
+        return cursor.item() if cursor.set_before(full + NEXT) else None
 
     def _key_after(self, packed: bytes) -> bytes | None:
         """The ID of the first bucket behind this ID."""
-        if step_from(self._cursor(), self._buckets + packed + b"\0"):
-            key: bytes = self._cursor().key()
-            if key.startswith(self._buckets):
-                return key[-16:]
-        return None
+        cursor = self._cursor()
+        found = cursor.set_range(self._buckets + packed + NEXT) and cursor.here.startswith(self._buckets)
+        return cursor.here[-16:] if found else None
 
     def _from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows of one family from a key on, over a cursor of their own."""

@@ -1,7 +1,10 @@
 """The state of consumer groups and consumers: as records, and as a transaction changes it.
 
-    group      [ name, last ms, last seq, entries read, pending, next consumer, moves ( , subjects, paused, gone ) ]
-    consumer   [ name, seen, active, pending ]
+    group      [ name, numbers ( , subjects ( , cancelled ) ) ]      last ms, last seq, entries read, pending,
+                                                                     next consumer, moves, paused, gone
+    consumer   [ name, numbers ]                                     seen, active, pending
+
+The numbers have 8 bytes each, as in the stream's header (entries/header.py).
 
     group "billing"   last delivered 17-0 ───────────────┐
       consumer "a"  seen …  active …  pending 2          v
@@ -15,7 +18,10 @@ would not know; the lag does not need it (deliver.py).
 Names have an index of their own; groups and consumers are stored under numbers that are never used
 again, so the rows of a destroyed group, which are swept later, belong to no other.
 
-When a consumer last read is noted in memory at once, for consumers() and info(full=True), and on disk
+``cancelled`` is the greatest ID that was cancelled, which may be one that is not delivered yet. Up to it reads ask of
+each entry whether it was, by its row among the results (jobs/results.py); behind it they ask nothing.
+
+When a consumer last read is noted in memory at once, for consumers() and full_info(), and on disk
 with the next change of the consumer, or once it is SEEN_EVERY behind there, with all of its group. So a
 read that finds nothing need not write: fifty consumers that poll share a commit every few seconds.
 Other processes see what is on disk. Times of a transaction that is undone stay noted.
@@ -23,6 +29,7 @@ Other processes see what is on disk. Times of a transaction that is undone stay 
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from functools import lru_cache
@@ -34,13 +41,16 @@ from ...storage.errors import CorruptionError, NoGroup
 from ...storage.format import keys, records
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import Rax, RaxTransaction, family_rows
-from ..entries.header import StreamHeader, shown
+from ..entries.header import StreamHeader, numbers, shown
 from ..entries.range_read import Place
 from ..entries.writer import StreamWriter
-from ..node.stream_id import StreamID, make_id
+from ..jobs import results
+from ..node.stream_id import StreamID, make_id, now_ms, unpack_id
 from .bucket import CAPACITY
 from .pending_list import KnownBuckets, PendingList
 
+_MOVING, _STILL, _GROUP = struct.Struct("<QQqQ"), struct.Struct("<4Q"), struct.Struct("<QQqQQQQQ")
+_CONSUMER = struct.Struct("<QqQ")
 _MOST_CONSUMERS, _LAST = 1 << 32, b"\xff" * 4  # by their numbers
 UNKNOWN = -1  # entries_read where Redis says null
 UNOWNED = 0  # the consumer number of released entries
@@ -52,7 +62,7 @@ _MOST_EMPTY = 100_000
 class ConsumerState:
     """One consumer of a group."""
 
-    __slots__ = ("active", "key", "name", "number", "pending", "seen")
+    __slots__ = ("_frame", "active", "key", "name", "number", "pending", "seed", "seen")
 
     def __init__(self, number: int, name: bytes, seen: int, active: int = -1, pending: int = 0) -> None:
         self.number: int = number
@@ -60,7 +70,26 @@ class ConsumerState:
         self.seen: int = seen  # ms of the last attempt to do anything
         self.active: int = active  # ms of the last delivery or claim that got something; -1 for never
         self.pending: int = pending
-        self.key: bytes = b""  # of its record, once that has been written
+        self.key: bytes = b""  # of its record, once that has been written; and the hash of that
+        self.seed: int = 0
+        self._frame: tuple[bytes, bytes] | None = None
+
+    def row(self) -> list[Any]:
+        """The consumer's record."""
+        return [self.name, _CONSUMER.pack(self.seen, self.active, self.pending)]
+
+    @classmethod
+    def from_row(cls, number: int, row: list[Any]) -> ConsumerState:
+        """The inverse of row()."""
+        return cls(number, row[0], *numbers(_CONSUMER, row))
+
+    def sealed(self) -> bytes:
+        """The record, under its key."""
+        if self._frame is None:
+            self._frame = records.frame(self.name, _CONSUMER.size, ())
+        body = self._frame[0] + _CONSUMER.pack(self.seen, self.active, self.pending)
+        sealed: bytes = records.checksum(body, self.seed)[::-1] + body
+        return sealed
 
 
 class SeenTimes(Attachment):
@@ -97,9 +126,9 @@ class GroupState:
     """One consumer group of a stream. In a write transaction it is kept warm, like a stream."""
 
     __slots__ = (
-        "_changed", "_consumers", "_group_changed", "_is_whole", "_least", "_times", "buckets", "entries_read",
-        "epoch", "gone", "group", "key", "last", "mark", "moves", "name", "next_consumer", "number", "paused",
-        "pending", "place", "since", "subjects",
+        "_changed", "_consumers", "_frame", "_framed", "_group_changed", "_is_whole", "_least", "_times", "buckets",
+        "cancelled", "entries_read", "epoch", "gone", "group", "key", "last", "mark", "moves", "name", "next_consumer",
+        "number", "paused", "pending", "place", "seed", "since", "subjects",
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:
@@ -107,6 +136,7 @@ class GroupState:
         self.group: int = group
         self.name: bytes = name
         self.key: bytes = keys.group_family(number, keys.GROUP, group)
+        self.seed: int = records.seed_of(self.key)
         self.mark: bytes = self.key[:8] + self.key[9:13]  # of all its keys: see WriteTransaction.is_foreign()
         self.epoch: int = -1  # in which it was last found as on disk (WriteTransaction), and the LSN up to where it was
         self.since: int = 0
@@ -118,12 +148,15 @@ class GroupState:
         self.paused: int = 0  # ms until which it delivers nothing
         self.gone: int = 0  # pending entries that were no longer in the stream, and have been taken out
         self.subjects: list[bytes] = []  # the patterns it is filtered by (subject_filter.py)
+        self.cancelled: tuple[int, int] = (0, 0)  # the greatest ID that was
         self._consumers: dict[bytes | int, ConsumerState] = {}  # by name and by number
         self._changed: set[int] = set()
         self._group_changed = False
         self._is_whole = False  # whether its pending list has been found whole
         self._least: tuple[int, int] | None = None  # no pending ID is smaller, where that is known
         self._times: dict[int, int] | None = None  # the seen-times noted of this group
+        self._framed: tuple[Any, ...] = ()  # what all but the numbers that move with a delivery was packed of
+        self._frame: tuple[bytes, bytes] = (b"", b"")
         self.place: Place = Place()  # where its deliveries have come to
         self.buckets: KnownBuckets = KnownBuckets()
 
@@ -131,9 +164,30 @@ class GroupState:
 
     def row(self) -> list[Any]:
         """The group's record."""
-        row = [self.name, *self.last, self.entries_read, self.pending, self.next_consumer, self.moves]
-        more = [self.subjects, self.paused] if self.paused else [self.subjects] if self.subjects else []
-        return row + more if not self.gone else [*row, self.subjects, self.paused, self.gone]
+        return [self.name, self._moving() + self._still(), *self._rest()]
+
+    def _moving(self) -> bytes:
+        ms, seq = self.last
+        return _MOVING.pack(ms, seq, self.entries_read, self.pending)
+
+    def _still(self) -> bytes:
+        return _STILL.pack(self.next_consumer, self.moves, self.paused, self.gone)
+
+    def _rest(self) -> list[Any]:
+        cancelled = [bytes(make_id(*self.cancelled))] if self.cancelled > (0, 0) else []
+        return [self.subjects, *cancelled] if self.subjects or cancelled else []
+
+    def sealed(self) -> bytes:
+        """The record, under its key."""
+        of = (self.next_consumer, self.moves, self.paused, self.gone, self.name, self.subjects, self.cancelled)
+        if of != self._framed:
+            before, behind = records.frame(self.name, _GROUP.size, self._rest())
+            self._frame = before, self._still() + behind
+            self._framed = of
+        before, behind = self._frame
+        body = before + self._moving() + behind
+        sealed: bytes = records.checksum(body, self.seed)[::-1] + body
+        return sealed
 
     @classmethod
     def load(cls, txn: RaxTransaction, number: int, group: int) -> GroupState | None:
@@ -146,14 +200,13 @@ class GroupState:
     def from_row(cls, number: int, group: int, row: list[Any]) -> GroupState:
         """The inverse of row()."""
         state = cls(number, group, row[0])
-        state.last = (row[1], row[2])
-        state.entries_read, state.pending, state.next_consumer, state.moves = row[3:7]
-        if len(row) > 7:
-            state.subjects = row[7]
-        if len(row) > 8:
-            state.paused = row[8]
-        if len(row) > 9:
-            state.gone = row[9]
+        (last, last_seq, state.entries_read, state.pending, state.next_consumer, state.moves, state.paused,
+         state.gone) = numbers(_GROUP, row)
+        state.last = (last, last_seq)
+        if len(row) > 2:
+            state.subjects = row[2]
+        if len(row) > 3:
+            state.cancelled = unpack_id(row[3])
         return state
 
     def current(self, txn: WriteTransaction) -> Self:
@@ -198,6 +251,40 @@ class GroupState:
         pending = next(self.pel(txn).scan(start, StreamID.MAX), None) if self.pending else None
         return after if pending is None else min(after, pending[0])
 
+    # -- what was cancelled -------------------------------------------------------------
+
+    def has_cancelled(self, txn: RaxTransaction, sid: StreamID) -> bool:
+        """Whether the entry was cancelled in this group. A look-up, but for IDs above the greatest of those."""
+        if sid > self.cancelled:
+            return False
+        raw = results.get(txn, self.number, results.name_of(self.name, sid))
+        return raw is not None and self._is_own(raw)
+
+    def cancelled_behind(self, txn: RaxTransaction, last: tuple[int, int]) -> list[tuple[int, int]]:
+        """The IDs behind ``last`` that were cancelled in this group, ascending. Reads the results kept of those IDs."""
+        if last >= self.cancelled:
+            return []
+        prefix = keys.family(self.number, keys.RESULT) + results.name_of(self.name, StreamID.MIN)[:-16]
+        found, now = [], now_ms()
+        for suffix, value in Rax(txn, prefix).items(bytes(behind(last))):
+            if suffix[:16] > bytes(make_id(*self.cancelled)):
+                break
+            expires, raw = records.unseal(prefix + suffix, value)[:2]
+            if len(suffix) == 16 and expires > now and self._is_own(raw):  # else of a group of a longer name
+                found.append(unpack_id(suffix))
+        return found
+
+    def pass_over(self, txn: WriteTransaction, sid: StreamID) -> None:
+        """A read has come to an entry that was cancelled: from now on that is found as long as of other letters."""
+        name = results.name_of(self.name, sid)
+        raw = results.get(txn, self.number, name)
+        if raw is not None:
+            results.put(txn, self.number, name, raw, results.FOUND_FOR)
+
+    def _is_own(self, raw: bytes) -> bool:
+        given = results.Given.unpacked(raw)
+        return given is not None and (given.reason, given.group) == (results.CANCELLED, self.group)
+
     # -- consumers ----------------------------------------------------------------------
 
     def consumer(self, txn: RaxTransaction, name: bytes) -> ConsumerState | None:
@@ -218,7 +305,7 @@ class GroupState:
             value = txn.get(key)
             if value is None:
                 raise CorruptionError(f"group {shown(self.name)} names consumer no. {number}, which is not there")
-            found = ConsumerState(number, *records.unseal(key, value))
+            found = ConsumerState.from_row(number, records.unseal(key, value))
             self._consumers[number] = self._consumers[found.name] = found
         return found
 
@@ -277,7 +364,7 @@ class GroupState:
         rows = Rax(txn, prefix).iterator()
         rows.seek("^")
         # Unsealed under the key found: a damaged one need not hold a number.
-        found = [ConsumerState(int.from_bytes(key[-4:], "big"), *records.unseal(key, value))
+        found = [ConsumerState.from_row(int.from_bytes(key[-4:], "big"), records.unseal(key, value))
                  for key, value in rows.take(_MOST_CONSUMERS, _LAST)]
         return sorted(found, key=attrgetter("name"))
 
@@ -305,14 +392,15 @@ class GroupState:
             return
         counted = txn.changes  # as in StreamWriter.flush()
         if self._group_changed:
-            txn.put(self.key, records.seal(self.key, self.row()))
+            txn.put(self.key, self.sealed())
             self._group_changed = False
         for number in self._changed:
             consumer = self._consumers[number]
-            key = consumer.key or self.consumer_key(number)
-            consumer.key = key
-            row = [consumer.name, consumer.seen, consumer.active, consumer.pending]
-            txn.put(key, records.seal(key, row))
+            if not consumer.key:
+                key = self.consumer_key(number)
+                consumer.seed = records.seed_of(key)
+                consumer.key = key  # last: with it the seed is there
+            txn.put(consumer.key, consumer.sealed())
         self._changed.clear()
         txn.changes = counted
 
@@ -386,7 +474,8 @@ def working_groups(txn: WriteTransaction, stream: StreamWriter) -> tuple[list[Gr
 def _bounds(key: bytes, value: bytes) -> tuple[bytes, tuple[int, int], int]:
     """Name, last ID and number of pending entries by a group's record. Most are unchanged at the next call."""
     row = records.unseal(key, value)
-    return row[0], (row[1], row[2]), row[4]
+    last, last_seq, _, pending, *_ = numbers(_GROUP, row)
+    return row[0], (last, last_seq), pending
 
 
 def require_group(txn: WriteTransaction, stream: StreamWriter | None, stream_name: bytes, name: bytes) -> GroupState:

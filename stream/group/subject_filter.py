@@ -28,7 +28,7 @@ Matcher = Callable[[bytes], bool]
 Check = Callable[[Text | Iterable[Text]], list[bytes]]
 
 AT_ONCE = 20_000  # entries looked at in one write transaction, found or not
-_CHUNK = 500
+CHUNK = 500
 
 _rules: list[tuple[Check, Callable[[list[bytes]], Matcher]]] = []
 
@@ -60,25 +60,25 @@ def _ruled() -> tuple[Check, Callable[[list[bytes]], Matcher]]:
     return _rules[0]
 
 
-def read_matching(txn: RaxTransaction, number: int, header: StreamHeader, last: ID, subjects: list[bytes],
-                  count: int | None, takes: Callable[[Entry], bool] | None) -> tuple[list[Entry], list[ID]]:
-    """Entries behind ``last`` that match, and the IDs of all passed, these included.
+def read_matching(txn: RaxTransaction, number: int, header: StreamHeader, last: ID, matches: Callable[[Entry], bool],
+                  count: int | None, takes: Callable[[Entry], bool] | None,
+                  chunk: int) -> tuple[list[Entry], list[ID]]:
+    """Entries behind ``last`` that match, and the IDs of all passed, these included. Reads ``chunk`` at a time.
 
     ``takes`` may end the read before an entry, as in deliver.read_new().
     """
-    matches = matcher_of(subjects)
     found: list[Entry] = []
     passed: list[ID] = []
     start = make_id(*last).next()
     while len(passed) < AT_ONCE:
-        some = read_now(txn, number, header, start, _CHUNK)
+        some = read_now(txn, number, header, start, chunk)
         for entry in some:
             if matches(entry):
                 if len(found) == count or (takes is not None and not takes(entry)):
                     return found, passed
                 found.append(entry)
             passed.append(entry.id)
-        if len(some) < _CHUNK:
+        if len(some) < chunk:
             return found, passed
         start = some[-1].id.next()
     return found, passed
@@ -92,8 +92,8 @@ def lag(txn: RaxTransaction, number: int, header: StreamHeader, last: ID, subjec
     start = make_id(*last).next()
     count = 0
     while True:
-        some = read_now(txn, number, header, start, _CHUNK)
+        some = read_now(txn, number, header, start, CHUNK)
         count += sum(map(matches, some))
-        if len(some) < _CHUNK or some[-1].id >= header.last:
+        if len(some) < CHUNK or some[-1].id >= header.last:
             return count
         start = some[-1].id.next()

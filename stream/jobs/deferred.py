@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -23,13 +23,12 @@ from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import NodeLimits
 from ..entries.session import Source, StoreSource
-from ..node.arguments import duration_ms, text_of
+from ..node.arguments import duration_ms, moment_ms, text_of
 from ..node.decode import flatten
 from ..node.entry import Entry, FieldText
 from ..node.stream_id import MAX64, now_ms, time_at, unpack_id
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+LATEST = moment_ms("the last", datetime.max.replace(tzinfo=UTC)) - 1
 _TOKEN = re.compile(r"(\d{1,19})-(\d{1,15})-(\d{1,19})", re.ASCII)
 _PATIENCE = 0.05  # seconds that a read which need not write waits for other writers
 _RETRY = 20  # ms until it tries again
@@ -102,14 +101,8 @@ def _parse_due(delay: float | None, at: datetime | None, now: int) -> int:
     """When an entry is due, in ms since 1970."""
     if (delay is None) == (at is None):
         raise InvalidArgument("defer() needs one of delay, in seconds, and at, a datetime")
-    if at is None:
-        due = now + duration_ms("delay", delay)
-    elif isinstance(at, datetime) and at.utcoffset() is not None:
-        due = -((_EPOCH - at) // timedelta(milliseconds=1))  # not before it
-    else:
-        raise InvalidArgument(f"at={at!r:.60} must be a datetime with a time zone, as by datetime.now(UTC) or "
-                              ".astimezone(); a number may be seconds or milliseconds. For a time from now give delay=")
-    if due > _LATEST:
+    due = moment_ms("at", at) if delay is None else now + duration_ms("delay", delay)
+    if due > LATEST:
         raise InvalidArgument(f"an entry cannot be deferred beyond the year 9999, to {due} ms since 1970")
     return max(due, 0)
 
@@ -140,7 +133,7 @@ def read_deferred(source: Source, stream: bytes, encoding: str | None) -> Iterat
             rows = records.rows(txn, number, found[1], after, MAX64)
         if not rows:
             return
-        for key, flat in rows:
+        for key, (flat, *_) in rows:
             due, place = unpack_id(key)
             yield Deferred(source, stream, encoding, number, due, place, flat)
         after = rows[-1][0]
@@ -165,5 +158,5 @@ def release_due(source: Source, stream: bytes, due: int | None) -> float | None:
 
 def _release(stream: bytes, now: int, txn: WriteTransaction) -> None:
     located = writer.locate(txn, stream)
-    if located is not None and now >= located.header.due:
+    if located is not None and located.header.is_due(now):
         records.release(txn, located, now)

@@ -55,6 +55,10 @@ class TimeLimit(BaseException):
     """Raised within a handler that has run for longer than the worker's ``timeout``. Handlers should not catch it."""
 
 
+class Cancelled(BaseException):
+    """Raised within a handler whose entry has been cancelled: Group.cancel(). Handlers should not catch it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Counts(Figures):
     """How many entries of a worker have come to each end."""
@@ -64,6 +68,7 @@ class Counts(Figures):
     snoozed: int = 0
     dead: int = 0
     lost: int = 0  # to another worker
+    cancelled: int = 0  # while they ran
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
     n  27  name                  ->  [expires (ms since 1970), value]     a group's: its name, 0, the entry's ID (16)
     n  28  expires (8)  name     ->  []                                   the same, in the order in which they expire
 
-    value    msgpack [value, error]; of an entry that was given up also its letter's stream and ID (16), the reason, and
-             how often it was delivered
+    value    msgpack [value, error]; of an entry that was given up also its letter's stream and ID (16), the reason,
+             how often it was delivered, and the group's number
 
 Each that is put removes up to so many of those that have expired, so that they go as fast as they come.
 """
@@ -24,6 +24,9 @@ from ..node.stream_id import IDLike, now_ms, parse_id
 from ..node.typed import Decoded
 from .texts import described, text_of
 
+CANCELLED = "cancelled"  # the reason of what Group.cancel() has given up
+FOUND_FOR = 365 * 86_400_000  # ms for which it is found that an entry was given up
+UNTIL_PASSED = 1000 * FOUND_FOR  # the same, of an entry that a read has still to pass over
 _AT_ONCE = 10  # expired results that each new one removes
 
 
@@ -42,11 +45,11 @@ class Result(Figures):
 
     value: Decoded = None
     error: str | None = None
-    status: Literal["", "ok", "error", "dead", "not_kept", "gone", "unknown", "timeout"] = ""
+    status: Literal["ok", "error", "dead", "not_kept", "gone", "unknown", "timeout"] = "ok"
 
     def __post_init__(self) -> None:
-        if not self.status:
-            object.__setattr__(self, "status", "ok" if self.error is None else "error")
+        if self.error is not None and self.status == "ok":
+            object.__setattr__(self, "status", "error")
 
 
 def packed(result: Result) -> bytes:
@@ -73,6 +76,7 @@ class Given(NamedTuple):
     letter: bytes
     reason: str
     deliveries: int
+    group: int
 
     def packed(self, error: str) -> bytes:
         """The value of the entry."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ...storage.errors import InvalidArgument, InvalidName
@@ -12,6 +13,7 @@ from .entry import UNDECODABLE, as_texts
 from .model import Model
 
 MAX_MEMBER_NAME = 1 << 16
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST = 1 << 53  # ms; beyond it a float no longer counts single milliseconds
 
 Name = str | bytes | int | float  # of a stream, a group, a consumer, a field; as it may be given
@@ -110,6 +112,14 @@ def duration_ms(name: str, seconds: Any, negative: bool = False) -> int:
     if whole == 0 and seconds:
         return 1 if seconds > 0 else -1
     return whole
+
+
+def moment_ms(name: str, moment: object) -> int:
+    """A datetime as milliseconds since 1970, rounded up. InvalidArgument for one without a time zone, or a number."""
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise InvalidArgument(f"{name}={moment!r:.60} must be a datetime with a time zone, as by datetime.now(UTC) or "
+                              ".astimezone(); a number may be seconds or milliseconds")
+    return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
 
 def timeout_of(timeout: float | None) -> float:

@@ -19,6 +19,13 @@ cdef class Entry:
 cdef class Fields(dict):
     pass
 
+cdef inline bint has_own(list names):
+    cdef object first
+    if not names:
+        return False
+    first = names[0]
+    return first == b"$entry" if type(first) is bytes else first == "$entry"
+
 cdef inline Fields as_dict(list names, list values):
     cdef Fields fields = Fields.__new__(Fields)
     cdef Py_ssize_t i
@@ -29,7 +36,7 @@ cdef inline Fields as_dict(list names, list values):
 @cython.locals(text=str)
 cdef bytes as_bytes(object value, object name, str role)
 
-@cython.locals(total="Py_ssize_t", raw=bytes)
+@cython.locals(total="Py_ssize_t", raw=bytes, first=bytes)
 cdef list checked(list flat)
 
 @cython.locals(flat=list)

@@ -11,14 +11,16 @@ what a caller does to them never reaches the entry. Keep ``fields`` in a variabl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, ClassVar, Self
 
-from ...storage.errors import InvalidFields
+from ...storage.errors import InvalidFields, MalformedValue
 from .model import Model
 from .stream_id import (
     StreamID,
     id_of,  # cimport
     put_id,  # cimport
+    time_at,
 )
 from .values import decoded
 
@@ -30,6 +32,7 @@ BIG = 1 << 62
 UNDECODABLE = "surrogateescape"
 FieldText = Any  # str or bytes, as the store is open: a union would have to be narrowed at each use
 MAX_ELEMENTS = 1 << 30  # bytes of names and values in one entry; Redis' limit
+OWN_FIELD = b"$entry"  # reserved: the first field of an entry that says itself what it is; see Entry.scheduled
 SUBJECT_FIELD = b"$subject"  # reserved: the first field of an entry that was published
 
 
@@ -73,11 +76,13 @@ class Entry:
     @property
     def fields(self) -> dict[FieldText, FieldText]:
         """The fields as a new dict. If a name occurs twice, its last value counts."""
+        if has_own(self.names):
+            return as_dict(self.names[1:], self.values[1:])
         return as_dict(self.names, self.values)
 
     @property
     def pairs(self) -> list[tuple[FieldText, FieldText]]:
-        """The fields as stored: in their order, including names that occur twice."""
+        """The fields as stored: in their order, including names that occur twice, and ``$entry`` of a scheduled one."""
         return list(zip(self.names, self.values, strict=True))
 
     @property
@@ -92,13 +97,29 @@ class Entry:
         return None
 
     @property
+    def scheduled(self) -> datetime | None:
+        """The nominal time, in UTC, of the tick of a schedule that has appended the entry; None for other entries.
+
+        It lies in a first field ``$entry``, a JSON object, which ``fields`` leaves out, ``pairs`` shows, and append()
+        refuses. MalformedValue if that is not what Stream.schedule() has made.
+        """
+        if not has_own(self.names):
+            return None
+        import json  # noqa: PLC0415 - loaded where it is used
+
+        try:
+            return time_at(json.loads(self.values[0])["scheduled"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise MalformedValue(f"entry {self.id}: its field $entry is not that of a schedule: {error!r}") from None
+
+    @property
     def value(self) -> object:
         """The value that was appended under a codec; without a codec, the fields as text, without the subject.
 
         An object of the handle's type, or a new dict if the handle has none; decoded at each access.
         MalformedValue if it cannot be decoded, is not valid for the type, or was deleted while it was pending.
         """
-        return decoded(self.ms, self.seq, self.names, self.values, int(self.subject is not None),
+        return decoded(self.ms, self.seq, self.names, self.values, int(self.subject is not None or has_own(self.names)),
                        getattr(self, "_encoding", None) or "utf-8", getattr(self, "_model", None))
 
     def typed(self, model: Model | None) -> Self:
@@ -164,6 +185,14 @@ class Fields(dict[Any, Any]):
 
     def __reduce__(self) -> tuple[type[dict[Any, Any]], tuple[dict[Any, Any]]]:
         return dict, (dict(self),)
+
+
+def has_own(names: list[Any]) -> bool:  # cimport
+    """Whether the first field is the reserved one, ``$entry``."""
+    if not names:
+        return False
+    first = names[0]
+    return first == b"$entry" if type(first) is bytes else first == "$entry"
 
 
 def as_dict(names: list[Any], values: list[Any]) -> dict[Any, Any]:  # cimport
@@ -332,6 +361,10 @@ def checked(flat: list[bytes]) -> list[bytes]:
     """The row, unless an entry cannot be like that."""
     if not flat:
         raise InvalidFields("an entry needs at least one field")
+    first: bytes = flat[0]
+    if first == b"$entry":
+        raise InvalidFields("the name $entry of a first field is reserved for what a schedule says; append an entry's "
+                            "fields without it, as entry.fields has them")
     total = 0
     for raw in flat:
         total += len(raw)

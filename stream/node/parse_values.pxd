@@ -7,6 +7,9 @@ cdef int BAD
 cdef unsigned long long TOP
 cdef long long MOST_MS
 cdef Py_ssize_t PLAIN
+cdef int NONE
+cdef long long ERAS
+cdef long long ERA
 cdef unsigned long long ONE
 cdef unsigned long long T
 cdef unsigned long long TRUE
@@ -46,6 +49,15 @@ cdef class Literal:
                    point="Py_ssize_t", b="unsigned char", text=bytes, power="double", real="double")
     cdef int read_double(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -2
 
+    @cython.locals(real="double", near="double")
+    cdef int read_float(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -2
+
+    @cython.locals(stop="Py_ssize_t", negative=bint, year="long long", month="int", day="int")
+    cdef int read_date(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) noexcept
+
+    @cython.locals(first="Py_ssize_t", number="int")
+    cdef int part(self, const unsigned char *p, Py_ssize_t at, int least, int most) noexcept
+
     @cython.locals(shift="Py_ssize_t", digits="Py_ssize_t", word="unsigned long long")
     cdef int read_decimal(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size, int precision,
                      int scale) except -2
@@ -71,6 +83,9 @@ cdef class Literal:
 
     @cython.locals(stop="Py_ssize_t", hours="int", minutes="int", after="Py_ssize_t", offset="int")
     cdef int zone(self, const unsigned char *p, Py_ssize_t at) except -32768
+
+cdef inline double single(double value) noexcept:
+    return <double><float>value
 
 cdef int days_in(int year, int month) noexcept
 

@@ -2,24 +2,30 @@
 
     type         what it may look like                             examples
     -----------  ------------------------------------------------  -------------------------------
-    bigint, int  sign, digits; within the type's range             7  -1  +1  007
-    double       sign, digits, point, exponent; inf, nan           12.5  .5  1e-3  Infinity  NaN
+    bigint, int, sign, digits; within the type's range             7  -1  +1  007
+    smallint, tinyint
+    double,      sign, digits, point, exponent; inf, nan           12.5  .5  1e-3  Infinity  NaN
+    float
     decimal      the same without inf and nan; rounded half up     12.345 -> 12.35 as decimal(5,2)
                  to the scale; malformed if it has more digits     1234.5 is not a decimal(5,2)
     boolean      1 t true y yes / 0 f false n no, in any case      TRUE
+    date         as Spark's cast: year, month, day; behind a       2018-05-21  2018-5  2018
+                 T or a space, anything                            2018-05-21T16:10
     timestamp    milliseconds since 1970, or a date and time of    1526919030474
                  ISO 8601; UTC, or the zone asked for,
                  unless it says otherwise; beyond    2018-05-21T16:10:30.474Z
                  the microsecond digits are cut off                2018-05-21 18:10+02:00  2018-05-21
 
-White space of ASCII at either end is passed over; a text that is then empty is malformed, as where
-Spark's casts would round (12.5 as a bigint): it would lose something.
+White space of ASCII (of a date, any control character) at either end is passed over; a text that is then
+empty is malformed, as where Spark's casts would round (12.5 as a bigint): it would lose something.
 
-The results are the same, bit for bit, compiled and not: doubles are read correctly rounded.
+The results are the same, bit for bit, compiled and not: doubles and floats are read correctly rounded.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
@@ -32,6 +38,10 @@ MOST_MS = TOP // 1000  # its microseconds are an int64
 
 _EXACTLY = Context(prec=200, rounding=ROUND_HALF_UP)
 _NAMED = {b"nan", b"inf", b"infinity"}
+_BITS = {"bigint": 63, "int": 31, "smallint": 15, "tinyint": 7}
+_SINGLE = struct.Struct("<f")
+NONE = 1 << 30  # no part of a date
+ERAS, ERA = 25_000, 146_097  # of 400 years; days of one
 # Truth values as big-endian numbers of a 1 and their bytes, in lower case: 1 t true y yes, 0 f false n no.
 ONE, T, TRUE, Y, YES = 0x131, 0x174, 0x174727565, 0x179, 0x1796573
 ZERO, F, FALSE, N, NO = 0x130, 0x166, 0x166616C7365, 0x16E, 0x16E6F
@@ -62,24 +72,37 @@ class Literal:
 
     def is_value(self, text: bytes, kind: str, precision: int, scale: int) -> bool:
         """Whether a field's value becomes one of a column of this type."""
+        return self.value_of(text, kind, precision, scale) is not None
+
+    def value_of(self, text: bytes, kind: str, precision: int, scale: int) -> object:
+        """What a column of this type holds of a field's value: a date in days, a time in µs. None if it is none."""
         size = len(text)
         if kind == "string":
-            return is_utf8(text, 0, size)
+            return text.decode() if is_utf8(text, 0, size) else None
         if kind == "double":
-            return self.read_double(text, 0, size) == GOOD
+            return self.real if self.read_double(text, 0, size) == GOOD else None
+        if kind == "float":
+            return self.real if self.read_float(text, 0, size) == GOOD else None
         if kind == "decimal":
-            return self.read_decimal(text, 0, size, precision, scale) == GOOD
+            if self.read_decimal(text, 0, size, precision, scale) == BAD:
+                return None
+            return Decimal(self.number if self.big is None else self.big).scaleb(-scale, context=_EXACTLY)
         if kind == "boolean":
-            return self.read_boolean(text, 0, size) == GOOD
+            return self.number > 0 if self.read_boolean(text, 0, size) == GOOD else None
+        if kind == "date":
+            return self.number if self.read_date(text, 0, size) == GOOD else None
         if kind in ("timestamp", "timestamp_ntz"):
-            if self.read_timestamp(text, 0, size, True) == GOOD:
-                return True
+            if self.read_timestamp(text, 0, size, kind == "timestamp_ntz") == GOOD:
+                return self.number
             if self.read_integer(text, 0, size) != GOOD or self.number < -MOST_MS or self.number > MOST_MS:
-                return False
-            return text == b"%d" % self.number  # as a listpack holds integers
-        if kind == "int":
-            return self.read_integer(text, 0, size) == GOOD and -(1 << 31) <= self.number < 1 << 31
-        return kind == "binary" or self.read_integer(text, 0, size) == GOOD
+                return None
+            return self.number * 1000 if text == b"%d" % self.number else None  # as a listpack holds integers
+        if kind == "binary":
+            return text
+        most = (1 << _BITS[kind]) - 1
+        if self.read_integer(text, 0, size) != GOOD or self.number > most or self.number < -1 - most:
+            return None
+        return self.number
 
     def trim(self, p: bytes, pos: int, size: int) -> bool:
         """Find the text between white space; False if there is none."""
@@ -207,6 +230,20 @@ class Literal:
         self.real = float(text)
         return GOOD
 
+    def read_float(self, p: bytes, pos: int, size: int) -> int:
+        """A float, into ``real``."""
+        if self.read_double(p, pos, size) == BAD:
+            return BAD
+        real = self.real
+        near = single(real)
+        # As far on the other side of the double there is a float, too: its digits say which of them is nearer.
+        if near != real and single(2.0 * real - near) == 2.0 * real - near:
+            exact = Decimal(p[pos : pos + size].decode())
+            if exact != Decimal(real):
+                near = single(math.nextafter(real, math.inf if exact > Decimal(real) else -math.inf))
+        self.real = near
+        return GOOD
+
     def read_decimal(self, p: bytes, pos: int, size: int, precision: int, scale: int) -> int:
         """A decimal: its digits without the point, into ``number``, or ``big`` if there are many."""
         if not self.trim(p, pos, size) or not self.scan(p):
@@ -284,6 +321,45 @@ class Literal:
             return GOOD
         self.number = 0
         return GOOD if word in (FALSE, ZERO, F, NO, N) else BAD
+
+    def read_date(self, p: bytes, pos: int, size: int) -> int:
+        """Days since 1970, into ``number``, as Spark's cast of a text to a date: yyyy[-[m]m[-[d]d]], at most 32 bits.
+
+        A year may have a sign, and seven digits. Behind a whole date and a T or a space comes anything.
+        """
+        stop = pos + size
+        while pos < stop and (p[pos] <= 0x20 or p[pos] == 0x7F):
+            pos += 1
+        while stop > pos and (p[stop - 1] <= 0x20 or p[stop - 1] == 0x7F):
+            stop -= 1
+        self.stop = stop
+        negative = pos < stop and p[pos] == 0x2D
+        if negative or (pos < stop and p[pos] == 0x2B):
+            pos += 1
+        month = day = 1
+        year = self.part(p, pos, 4, 7)
+        if self.start < stop:
+            month = self.part(p, self.start + 1, 1, 2) if p[self.start] == 0x2D else 0
+            if self.start < stop and month > 0:
+                day = self.part(p, self.start + 1, 1, 2) if p[self.start] == 0x2D else 0
+                if self.start < stop and p[self.start] != 0x20 and p[self.start] != 0x54:  # T
+                    return BAD
+        if year == NONE or month < 1 or month > 12 or day < 1 or day > days_in(year, month):
+            return BAD
+        if negative:
+            year = -year
+        self.number = days_before(year + ERAS * 400, month, day) - ERAS * ERA  # of a year greater than 0
+        return GOOD if -2147483648 <= self.number <= 2147483647 else BAD
+
+    def part(self, p: bytes, at: int, least: int, most: int) -> int:
+        """A number of so many digits, NONE if there is none such; ``start`` is behind them."""
+        first = at
+        number = 0
+        while at < self.stop and at - first <= most and 0x30 <= p[at] <= 0x39:
+            number = number * 10 + (p[at] - 0x30)
+            at += 1
+        self.start = at
+        return number if least <= at - first <= most else NONE
 
     def pair(self, p: bytes, at: int) -> int:
         """Two digits at ``at``, -1 if they are not there."""
@@ -378,6 +454,15 @@ class Literal:
             return -9999
         offset = hours * 60 + minutes
         return -offset if p[at] == 0x2D else offset
+
+
+def single(value: float) -> float:  # cimport
+    """The float that is nearest to a double."""
+    try:
+        rounded: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return rounded
 
 
 def days_in(year: int, month: int) -> int:

@@ -196,6 +196,8 @@ def test_a_transaction_runs_whole_in_the_thread_that_writes(run: Callable[[Progr
             for misused in (waits, returns_one):
                 with pytest.raises(raxlog.InvalidArgument, match="await"):
                     await store.transact(misused)
+            with pytest.raises(raxlog.InvalidArgument, match="await"):
+                store.stream("refused", retention=raxlog.Retention(maxlen=5))  # type: ignore[call-overload]
             assert sorted(made) == [entry.id async for entry in store.stream("jobs")]
 
     run(program)

@@ -22,7 +22,7 @@ async def state(store: raxlog.aio.AsyncStore) -> None:
     reveal_type(await store.state.get("k", b""))
     await store.state.set("k", b"v")
     await store.state.delete("k")
-    rows: list[tuple[bytes, bytes]] = await store.state.items()
+    rows: list[tuple[str | bytes, bytes]] = await store.state.items()
     length: int = await store.state.length()
 """
 

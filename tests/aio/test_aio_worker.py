@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 import raxlog.aio
@@ -236,7 +237,7 @@ def test_ctrl_c_ends_a_program_s_worker_after_its_drain(path: Path) -> None:
         "asyncio.run(main())\n"
     )
     fill(path, 1)
-    child = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    child = forkserver.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.stdout is not None
     assert child.stdout.readline() == b"begun\n"
     child.send_signal(signal.SIGINT)
@@ -309,7 +310,7 @@ def test_every_entry_is_run_to_its_end_whichever_programs_are_killed(path: Path)
             while group.lag or group.pending().total:
                 assert time.monotonic() < deadline
                 while len(children) < 2:
-                    children.append(subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)]))
+                    children.append(forkserver.Popen([sys.executable, "-c", PROGRAM, str(path)]))
                 if kills < 2 and log.read_text().count("\n") > 100 * (kills + 1):
                     kills += 1
                     children[0].kill()

@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+import forkserver
 import pytest
 import raxlog
 from cli_runs import Run, entries, one_line, output, process, running
@@ -259,7 +260,7 @@ def test_reading_works_beside_a_writer_and_writing_waits_no_longer_than_told(ord
         "with raxlog.open(sys.argv[1]) as store, store.transaction():\n"
         "    print('held', flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", holder, orders], stdout=subprocess.PIPE) as other:
+    with forkserver.Popen([sys.executable, "-c", holder, orders], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
         try:

@@ -6,13 +6,13 @@ import base64
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 from cli_runs import Run, entries, one_line, output, running
@@ -70,11 +70,14 @@ def test_a_group_that_is_there_is_refused_or_left_as_it_is(raxlog_cli: Run, bill
 
 
 def test_create_stream_creates_stream_and_store(raxlog_cli: Run) -> None:
-    assert raxlog_cli("create-group", "s.rax", "orders", "billing")[0] == 3
+    assert raxlog_cli("create-group", "s.rax", "orders", "billing", "--no-create-stream")[0] == 3
     assert not Path("s.rax").exists()
-    assert raxlog_cli("create-group", "s.rax", "orders", "billing", "--create-stream")[0] == 0
-    assert raxlog_cli("create-group", "s.rax", "mail", "billing")[0] == 1
+    assert raxlog_cli("create-group", "s.rax", "orders", "billing")[0] == 0
+    status, _, err = raxlog_cli("create-group", "s.rax", "mail", "billing", "--no-create-stream")
+    assert (status, "--no-create-stream" in one_line(err)) == (1, False), "the answer would be what was just refused"
     assert raxlog_cli("streams", "s.rax")[1] == "orders\n"
+    assert raxlog_cli("configure", "s.rax", "jobs", "--codec", "json")[0] == 0
+    assert raxlog_cli("streams", "s.rax")[1] == "jobs\norders\n"
 
 
 def test_info_shows_the_groups_of_a_stream(raxlog_cli: Run, billing: str) -> None:
@@ -261,7 +264,7 @@ def test_pending_is_told_in_sum_and_one_by_one(raxlog_cli: Run, billing: str) ->
 
 def test_a_process_that_has_done_nothing_else_makes_a_group_of_subjects(billing: str) -> None:
     command = [sys.executable, "-m", "raxlog", "create-group", billing, "orders", "eu", "--subject", "orders.eu.*"]
-    subprocess.run(command, check=True)
+    forkserver.run(command, check=True)
     with raxlog.open(billing, readonly=True) as store:
         assert store.stream("orders").full_info().groups[1].subjects == ["orders.eu.*"]
 
@@ -315,7 +318,7 @@ def test_claim_moves_entries_with_every_option(raxlog_cli: Run, billing: str) ->
     claim = ("claim", billing, "orders", "billing", "b")
     assert raxlog_cli(*claim, "1-1", "--min-idle", "60")[:2] == (1, "")
     assert raxlog_cli(*claim, "1-1", "--idle", "100")[:2] == (0, "1-1\titem=book\tn=1\n")
-    assert raxlog_cli(*claim, "1-1", "--min-idle", "60", "--justid", "--time", "5")[:2] == (0, "1-1\n")
+    assert raxlog_cli(*claim, "1-1", "--min-idle", "60", "--justid", "--time", "1970-01-02")[:2] == (0, "1-1\n")
     out = raxlog_cli(*claim, "2-1", "3-1", "--force", "--deliveries", "9", "--lastid", "3-1", "--json")[1]
     assert [(row["id"], row["deliveries"]) for row in told(out)] == [("2-1", 9), ("3-1", 9)]
     assert pending(billing) == [("1-1", "b", 2), ("2-1", "b", 9), ("3-1", "b", 9)]
@@ -385,8 +388,8 @@ def test_a_group_or_stream_that_is_not_there_is_status_1_and_one_line(raxlog_cli
             status, out, err = raxlog_cli(arguments[0], billing, *arguments[1:])
             assert (status, out) == (1, ""), arguments
             assert "nope" in one_line(err), arguments
-    for command, *rest in (["groups", "nope"], ["create-group", "nope", "g"], ["read", "nope=0"],
-                           ["configure", "nope", "--node-max-entries", "1"]):  # fmt: skip
+    for command, *rest in (["groups", "nope"], ["create-group", "nope", "g", "--no-create-stream"],
+                           ["read", "nope=0"]):
         status, out, err = raxlog_cli(command, billing, *rest)
         assert (status, out) == (1, ""), command
         assert "nope" in one_line(err)
@@ -397,8 +400,8 @@ def test_wrong_usage_of_a_group_is_status_2_and_creates_nothing(raxlog_cli: Run,
     who = ("--group", "g", "--consumer", "c")
     for arguments in (
         ("groups", "s.rax"), ("lag", "s.rax", "orders"), ("consumers", "s.rax", "orders"),
-        ("create-group", "s.rax", "orders", "g", "--create-stream", "--start", "x"),
-        ("create-group", "s.rax", "orders", "g" * 70_000, "--create-stream"),
+        ("create-group", "s.rax", "orders", "g", "--start", "x"),
+        ("create-group", "s.rax", "orders", "g" * 70_000),
         ("set-group-id", "s.rax", "orders", "g", "x"), ("destroy-group", "s.rax", "orders"),
         ("create-consumer", "s.rax", "orders", "g", "c" * 70_000),
         ("delete-consumer", "s.rax", "orders", "g", "c", "--drop", "--to", "d"),
@@ -407,7 +410,8 @@ def test_wrong_usage_of_a_group_is_status_2_and_creates_nothing(raxlog_cli: Run,
         ("nack", "s.rax", "orders", "g", "1-1", "--mode", "perhaps"),
         ("nack", "s.rax", "orders", "g", "1-1", "--delay", "-1"),
         ("claim", "s.rax", "orders", "g", "c"), ("claim", "s.rax", "orders", "g", "c", "1-1", "--min-idle", "nan"),
-        ("claim", "s.rax", "orders", "g", "c", "1-1", "--idle", "1", "--time", "1"),
+        ("claim", "s.rax", "orders", "g", "c", "1-1", "--idle", "1", "--time", "1970-01-02"),
+        ("claim", "s.rax", "orders", "g", "c", "1-1", "--time", "5"),
         ("claim", "s.rax", "orders", "g", "c", "1-1", "--lastid", "x"),
         ("autoclaim", "s.rax", "orders", "g", "c", "--count", "0"),
         ("autoclaim", "s.rax", "orders", "g", "c", "--start", "x"),

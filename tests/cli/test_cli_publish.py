@@ -129,7 +129,7 @@ def test_channels_and_globs_by_the_same_commands(raxlog_cli: Run, bound: str) ->
 
 
 def test_a_group_filtered_by_subject_is_created_and_read(raxlog_cli: Run, bound: str) -> None:
-    create = ("create-group", bound, "orders", "eu", "--create-stream")
+    create = ("create-group", bound, "orders", "eu")
     assert raxlog_cli(*create, "--subject", "orders..x")[0] == 2
     assert raxlog_cli(*create, "--subject", "orders.eu.*", "--subject", "orders.uk")[0] == 0
     for n, subject in enumerate(("orders.us.new", "orders.eu.new", "orders.uk")):

@@ -58,7 +58,7 @@ def test_every_command_is_found_when_two_of_its_letters_are_swapped(raxlog_cli: 
 
 @pytest.mark.parametrize(("typed", "told"), [
     (("read", "orders", "--group", "nope", "--consumer", "c"), "'raxlog create-group'"),
-    (("read", "nope", "--group", "billing", "--consumer", "c"), "--create-stream"),
+    (("read", "nope", "--group", "billing", "--consumer", "c"), "'raxlog create-group'"),
     (("ack", "orders", "nope", "1-1"), "'raxlog create-group'"),
     (("create-group", "orders", "billing"), "--exist-ok"),
     (("create-group", "orders", "eu", "--exist-ok", "--subject", "b"), "--subject"),

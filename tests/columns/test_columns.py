@@ -12,6 +12,7 @@ import struct
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -451,3 +452,64 @@ def test_damaged_nodes_are_passed_over_and_told_if_that_is_asked_for() -> None:
     with pytest.warns(UserWarning, match="passed over: a"):
         assert as_rows(table_of(nodes, TEXT_NAMES, skip_damaged=True)) == as_rows(table_of(good, TEXT_NAMES))
     assert len(tally.damaged) == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_folded_name_has_the_last_value_of_any_case_and_an_exact_one_its_own(seed: int) -> None:
+    chance = random.Random(seed)
+    names = [bytes(chance.choice([b, b ^ 0x20 if chr(b).isalpha() and b < 128 else b]) for b in name)
+             for name in (b"item", b"qty", "größe".encode(), b"7") for _ in range(3)]
+    nodes = some_nodes(seed, 6, 40, names)
+    schema = dict.fromkeys(["ITEM", "Qty", "größe", "7", "never"], "binary")
+    columns = projection(schema)
+    exact = b"Qty"
+    table = pa.Table.from_batches(batches(nodes, replace(columns, folded=frozenset(
+        name.encode() for name in schema if name.encode() != exact)), batch_size=50))
+    for name in schema:
+        raw = name.encode()
+        wanted = [[value for given, value in pairs if given == raw or (raw != exact and given.lower() == raw.lower())]
+                  for _, _, pairs in entries_of(nodes)]
+        assert table.column(name).to_pylist() == [found[-1] if found else None for found in wanted], name
+
+
+LEAVES = st.one_of(st.none(), st.integers(-130, 130), st.booleans(), st.floats(width=16, allow_nan=False),
+                   st.text(max_size=4))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+    st.sampled_from("abc"), inner, max_size=3), max_leaves=8), min_size=1, max_size=20))
+def test_nested_columns_hold_what_json_has_if_all_of_it_is_of_its_type(values: list[Any]) -> None:
+    kind = pa.struct([("a", pa.int8()), ("b", pa.list_(pa.string())), ("c", pa.map_(pa.string(), pa.float64()))])
+
+    def model(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError
+        a, b, c = (value.get(name) for name in "abc")
+        good = (a is None or (type(a) is int and -128 <= a <= 127), b is None or (
+            type(b) is list and all(each is None or type(each) is str for each in b)), c is None or (
+            type(c) is dict and all(each is None or type(each) in (int, float) for each in c.values())))
+        if not all(good):
+            raise ValueError
+        return {"a": a, "b": b, "c": None if c is None else list(c.items())}
+
+    wanted = []
+    for value in values:
+        try:
+            wanted.append(model(value))
+        except ValueError:
+            wanted.append(None)
+    tally = Tally()
+    nodes = [node_of([(1, place, [(b"v", json.dumps(value).encode())]) for place, value in enumerate(values, 1)])]
+    found = table_of(nodes, pa.schema([("v", kind)]), tally=tally, batch_size=7).column("v").to_pylist()
+    assert found == wanted
+    assert tally.malformed == wanted.count(None)
+
+
+@pytest.mark.parametrize("text", [b"", b"null", b"[1", b"\xff", b'["\\ud800"]', b"[" * 100_000, b"7", b"[[]]",
+                                  b"[" + b"9" * 5000 + b"]", b"\xff\xfe[\0]\0"])
+def test_what_is_no_json_of_the_type_is_malformed(text: bytes) -> None:
+    column = pa.list_(pa.string())
+    assert column_of([text], column) == [None]
+    with pytest.raises(raxlog.MalformedValue, match="not of type list<item: string>"):
+        column_of([text], column, mode="FAILFAST")

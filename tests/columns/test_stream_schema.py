@@ -18,7 +18,8 @@ from second_reader import read_store
 pytest_plugins = ["cli_fixtures"]
 
 SCHEMA = {"qty": "bigint", "price": "decimal(10,2)", "at": "timestamp", "größe": "string"}
-KINDS = ("string", "binary", "bigint", "int", "double", "boolean", "timestamp", "timestamp_ntz", "decimal(5,2)")
+KINDS = ("string", "binary", "bigint", "int", "smallint", "tinyint", "double", "float", "boolean", "date", "timestamp",
+         "timestamp_ntz", "decimal(5,2)")
 
 
 @pytest.fixture(params=["commit", "buffered"])

@@ -6,7 +6,6 @@ import os
 import pickle
 import random
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import forkserver
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -197,7 +197,8 @@ def test_a_projection_travels_to_another_process(filled: raxlog.Store) -> None:
 @pytest.mark.parametrize(("schema", "options", "what"), [
     ({}, {}, "at least one column"), ([("a", "string")], {}, "pyarrow.Schema or a mapping"),
     ({"a": "varchar"}, {}, "column 'a' is of the unknown type 'varchar'"),
-    ({"a": pa.list_(pa.int8())}, {}, "column 'a'"),
+    ({"a": pa.list_(pa.binary())}, {}, "without binary in them"),
+    ({"a": pa.map_(pa.int8(), pa.int8())}, {}, "column 'a'"),
     ({"a": pa.timestamp("ms")}, {}, "column 'a' is of the type timestamp"), ({b"a": "string"}, {}, "a column's name"),
     ({"a": "decimal(39,2)"}, {}, "1 … 38 digits"), ({"a": "decimal(5,6)"}, {}, "1 … 38 digits"),
     ({"a": "map<string,binary>"}, {}, "column 'a'"), ({"id_ms": "string"}, {}, "'id_ms' is the half of the ID"),
@@ -225,7 +226,7 @@ def test_without_pyarrow_the_extra_to_install_is_named(tmp_path: Path) -> None:
         "try: store.stream('orders').to_arrow()\n"
         "except raxlog.NotInstalled as error: print(error)\n"
     )
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, "-c", script, str(tmp_path / "s.rax")], capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
     )  # fmt: skip

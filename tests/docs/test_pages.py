@@ -20,6 +20,7 @@ from raxlog.storage import clocks
 from raxlog.stream.group.job import Status
 from raxlog.tools import cli
 
+pytestmark = pytest.mark.docs
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NEEDS = {  # modules without which a page cannot be run
     "tutorial": ["duckdb", "pyarrow"],

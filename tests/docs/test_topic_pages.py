@@ -11,6 +11,7 @@ import pytest
 import raxlog
 from page_runs import blocks, run_page
 
+pytestmark = pytest.mark.docs
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 OPEN = 'import raxlog\nstore = raxlog.open("events.rax")\n'
 ORDERS = OPEN + 'store.stream("orders").extend({"item": "book", "qty": n} for n in range(10))\n'
@@ -35,9 +36,9 @@ asyncio.get_running_loop().call_later(0.3, lambda: worker.stop())
     },
     "check-and-salvage": {0: ORDERS + "store.close()\n"},
     "jobs": {
-        2: OPEN + 'mail = store.stream("mail").group("senders")\n',
-        3: "store.close()\n",
-        5: "from raxlog.crashtest import crash_point\nLEASE = 1\n",
+        3: OPEN + 'mail = store.stream("mail").group("senders")\n',
+        4: "store.close()\n",
+        6: "from raxlog.crashtest import crash_point\nLEASE = 1\n",
     },
     "publish-subscribe": {
         0: ORDERS + LATER + "later(lambda: billing.close())\n",
@@ -76,7 +77,7 @@ def test_the_python_of_crash_testing_runs(
     require("cc")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    broken, fixed, exploring, plugin, living, history = (
+    broken, fixed, exploring, plugin, living, paying, paying_once, history = (
         block.text for block in blocks(DOCS / "crash-testing.md") if block.language == "python")
     (tmp_path / "shop_billing.py").write_text(f"{broken}\n\n{fixed}".replace("range(1, 13)", "range(1, 4)"),
                                               encoding="utf-8")
@@ -99,6 +100,10 @@ def test_the_python_of_crash_testing_runs(
     names: dict[str, object] = {}
     exec("from raxlog.crashtest import Interrupts, explore\nfrom shop_living import check, workload\n"
          f"report = {call}", names)
+    assert getattr(names["report"], "passed", False)
+    (tmp_path / "shop_paying.py").write_text(f"{paying}\n\n{paying_once}", encoding="utf-8")
+    exec("from raxlog.crashtest import Schedules, explore\nfrom shop_paying import check, first, prepare, second\n"
+         "report = explore([first, second], check, modes=[Schedules(20, prepare=prepare)])", names)
     assert getattr(names["report"], "passed", False)
 
 

@@ -19,6 +19,7 @@ import raxlog
 from page_runs import blocks
 
 pytest.importorskip("mypy")
+pytestmark = pytest.mark.docs
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 pyright = pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="pyright is not installed")
@@ -28,8 +29,14 @@ pyright = pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a folder for each page that has programs, and the package as its users have it, in ``sources``."""
     folder = tmp_path_factory.mktemp("programs")
-    shutil.copytree(Path(raxlog.__file__).parent, folder / "sources" / "raxlog",
-                    ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__", "tests", "docs", "build", ".*"))
+    ours, left_out = folder / "sources" / "raxlog", ("*.so", "*.c", "__pycache__", "tests", "docs", "build", ".*")
+    shutil.copytree(Path(raxlog.__file__).parent, ours, ignore=shutil.ignore_patterns(*left_out))
+    for name in ("duckdb", "polars", "taskiq"):  # which lie elsewhere in the sources than in the package
+        spec = importlib.util.find_spec(f"raxlog.{name}")
+        assert spec is not None
+        assert spec.origin is not None
+        shutil.copytree(Path(spec.origin).parent, ours / name, dirs_exist_ok=True,
+                        ignore=shutil.ignore_patterns(*left_out))
     shutil.copytree(DOCS / "examples", folder / "examples", ignore=shutil.ignore_patterns("*.svg", "__pycache__"))
     (folder / "calls").mkdir()
     shutil.copy(Path(__file__).with_name("typed_calls.py"), folder / "calls")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypedDict, assert_type
 
@@ -65,6 +66,8 @@ def of_streams(store: raxlog.Store) -> None:
     store.stream("orders", compression="gzip")  # type: ignore[call-overload]
     store.pipeline().stream("orders", type=Order | Basket, codec="xml")  # type: ignore[arg-type]
     assert_type(orders.defer(Order("book"), delay=5).pairs, list[tuple[Any, Any]])
+    assert_type(orders.schedule("nightly", Order("book"), cron="30 2 * * *").next, datetime | None)
+    orders.schedule("nightly", Order("book"), every=60, coalesce="none")  # type: ignore[arg-type]
     with store.transaction() as tx:
         assert_type(tx.stream("orders", type=Order).get("5-0"), Entry[Order] | None)
 
@@ -86,6 +89,12 @@ def of_groups(orders: Stream[Order], others: Group) -> None:
     group.worker(bill)  # type: ignore[arg-type]
     group.worker(send, transaction=True)  # type: ignore[call-overload]
     group.worker(send, attempts=3)  # type: ignore[call-overload]
+    raxlog.worker({group: send}, back_every=5)
+    raxlog.worker({group: bill}, transaction=True)
+    raxlog.worker({group: bill})  # type: ignore[dict-item]
+    of_all_types: dict[Group[Any], Callable[..., object]] = {group: send, others: plain}
+    raxlog.worker(of_all_types)
+    assert_type(group.cancel("5-0", "why"), int)
     group.nack("5-0", mode="never")  # type: ignore[arg-type]
 
 

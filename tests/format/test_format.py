@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import struct
 import subprocess
 import sys
 from functools import partial
@@ -280,8 +281,10 @@ def test_the_second_reader_notices_two_nodes_in_each_others_place(
 
 def one_node_less(size: int, row: list[Any]) -> None:
     """Let a header's row state one node less: whoever took the node has hidden his trace."""
-    row[10] -= 1
-    row[16] -= size
+    numbers = [*struct.unpack("<14Q", row[1])]
+    numbers[6] -= 1
+    numbers[5] -= size
+    row[1] = struct.pack("<14Q", *numbers)
 
 
 # -- the page's own examples ----------------------------------------------------------------

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 from raxlog import ConsumerBusy
@@ -147,7 +148,7 @@ def test_a_read_ends_at_its_time_though_what_is_gone_cannot_be_taken_out_while_a
 ) -> None:
     store.stream("jobs").trim(maxlen=0)
     time.sleep(IDLE)
-    holder = subprocess.Popen([sys.executable, "-c", HOLDS, str(store.path)], stdin=subprocess.PIPE,
+    holder = forkserver.Popen([sys.executable, "-c", HOLDS, str(store.path)], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE)
     assert holder.stdin is not None
     assert holder.stdout is not None

@@ -88,6 +88,16 @@ def test_the_lag_of_redis_stands_beside_the_exact_one(store: raxlog.Store, newer
     print(unknown, "times unknown")
 
 
+def test_the_lag_of_redis_is_the_exact_one_while_nothing_has_been_deleted(store: raxlog.Store) -> None:
+    stream = store.stream("q")
+    stream.extend({"n": n} for n in range(5))
+    group = stream.create_group("g", "0")
+    for left in (5, 4, 3, 2, 1, 0):
+        (figures,) = stream.groups()
+        assert figures.redis_lag == figures.lag == left
+        group.read("w", count=1)
+
+
 def test_a_call_says_whether_it_created_the_consumer(store: raxlog.Store) -> None:
     for name in ("a", "b"):
         store.stream(name).create_group("g", "0", create_stream=True)

@@ -20,6 +20,7 @@ from raxlog.storage.format.keys import (
     RELEASED,
     group_family,
 )
+from raxlog.storage.trees.rax import family_rows
 from raxlog.stream.group.bucket import (
     CAPACITY,
     ID,
@@ -339,6 +340,15 @@ def test_an_old_row_in_the_place_of_a_newer_one_is_no_shorter_answer(txn: Any, p
     txn.put(key, old)
     with pytest.raises(CorruptionError, match="not the one that its consumers' rows count"):
         list(pending.oldest(7000))
+
+
+def test_a_missing_row_by_time_is_no_shorter_answer(txn: Any, pending: PendingList) -> None:
+    pending.add(batch_of(150), 1, 7000)
+    assert len(list(pending.scan_idle(*EVERYTHING, 7000))) == 150
+    *_, (last, _) = family_rows(txn, group_family(STREAM, PENDING_BY_TIME, GROUP))
+    txn.delete(last)
+    with pytest.raises(CorruptionError, match="lead to other buckets"):
+        list(pending.scan_idle(*EVERYTHING, 7000))
 
 
 def test_one_consumers_entries_are_found_among_many_of_others(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 import time
 from datetime import datetime
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 from children import Child
@@ -54,7 +54,7 @@ def last_commit(store: raxlog.Store) -> int:
 
 def on_disk(store: raxlog.Store) -> list[int]:
     """What another process sees, by name."""
-    told = subprocess.run([sys.executable, "-c", OTHER, store.path], capture_output=True, text=True, check=True)
+    told = forkserver.run([sys.executable, "-c", OTHER, store.path], capture_output=True, text=True, check=True)
     return [int(word) for word in told.stdout.split()]
 
 

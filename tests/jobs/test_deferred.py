@@ -16,6 +16,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
+import forkserver
 import pytest
 import raxlog
 from fake_machine import FakeMachine
@@ -61,7 +62,7 @@ def test_a_reader_that_waits_in_another_process_has_an_entry_within_50_ms_of_its
     jobs.append({"n": 0})
     group = jobs.create_group("workers", "$")
     late = []
-    with subprocess.Popen([sys.executable, "-c", DEFER, str(store.path), "4"], stdout=subprocess.PIPE) as other:
+    with forkserver.Popen([sys.executable, "-c", DEFER, str(store.path), "4"], stdout=subprocess.PIPE) as other:
         follower = jobs.follow(timeout=20)
         while len(late) < 4:
             after = jobs.last_id
@@ -333,7 +334,7 @@ def closed(tmp_path):
 
 
 def change(place, value):
-    return lambda row: row[20].__setitem__(place, value)
+    return lambda row: row[7].__setitem__(place, value)
 
 
 @pytest.mark.parametrize(("kind", "changed"), [

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
 
+import forkserver
 import pytest
 import raxlog
 from raxlog import Result
@@ -108,7 +108,7 @@ def test_a_wait_for_a_result_ends_when_none_can_come_any_more(store: raxlog.Stor
 def test_the_command_shows_a_job(store: raxlog.Store, group: raxlog.Group, options: list[str]) -> None:
     def shown(sid: raxlog.StreamID) -> tuple[int, str]:
         command = [sys.executable, "-m", "raxlog", "job", str(store.path), "jobs", "mail", str(sid), *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = forkserver.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
 
     sid = store.stream("jobs").append({"do": "fail"})

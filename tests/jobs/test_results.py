@@ -8,6 +8,7 @@ import threading
 import time
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 from hypothesis import given, settings
@@ -60,7 +61,7 @@ def test_a_result_is_waited_for_in_another_process(store: raxlog.Store, group: r
     sid = store.stream("jobs").append({"n": 1})
     wait = ("import sys, raxlog\nwith raxlog.open(sys.argv[1]) as store:\n    print('ready', flush=True)\n"
             "    print(store.stream('jobs').group('mail').wait_result(sys.argv[2]).value['n'])\n")
-    with subprocess.Popen([sys.executable, "-c", wait, str(store.path), str(sid)], stdout=subprocess.PIPE,
+    with forkserver.Popen([sys.executable, "-c", wait, str(store.path), str(sid)], stdout=subprocess.PIPE,
                           text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "ready\n"
@@ -129,7 +130,7 @@ def test_a_worker_that_is_killed_before_it_acknowledges_has_its_result_replaced(
             "    group = store.stream('jobs').group('mail')\n    (entry,) = group.read('w')\n"
             "    group.keep_results({entry.id: raxlog.Result('first')}, 60)\n"
             "    os.kill(os.getpid(), signal.SIGKILL)\n")
-    subprocess.run([sys.executable, "-c", code, str(store.path)], check=False)
+    forkserver.run([sys.executable, "-c", code, str(store.path)], check=False)
     assert group.wait_result(sid, 0) == Result("first")
     worker = group.worker(handle, result_ttl=60, lease=0.2)
     thread = threading.Thread(target=worker.run)

@@ -12,45 +12,22 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 from moments import moment
 from raxlog import Backoff, Discard, Retry, Snooze, TimeLimit
 from raxlog.stream.jobs.worker import Worker
-
-SOON = 10.0
+from working import SOON, number, running, until
 
 
 @pytest.fixture
 def group(store: raxlog.Store) -> raxlog.Group:
     return store.stream("jobs").create_group("mail", start="0", create_stream=True)
-
-
-@contextlib.contextmanager
-def running(worker: Any) -> Iterator[Any]:
-    thread = threading.Thread(target=worker.run, daemon=True)
-    thread.start()
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        thread.join(SOON)
-        assert not thread.is_alive()
-
-
-def until(condition: Callable[[], Any], seconds: float = SOON) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def number(entry: raxlog.Entry) -> int:
-    return int(entry.fields["n"])
 
 
 def is_empty(group: raxlog.Group) -> bool:
@@ -367,7 +344,7 @@ class Pool:
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self) -> subprocess.Popen[str]:
-        process = subprocess.Popen(self.command, text=True, stdout=subprocess.PIPE)
+        process = forkserver.Popen(self.command, text=True, stdout=subprocess.PIPE)
         assert process.stdout is not None
         self.processes.append(process)
         return process
@@ -672,7 +649,7 @@ def test_a_process_can_be_traced_after_a_worker_has_run(
             "    group = store.stream('jobs').group('mail')\n    handle = lambda entry: time.sleep(0.5)\n"
             f"    group.worker(handle, timeout={timeout}, max_deliveries=1).run(burst=True)\n"
             "sys.settrace(lambda *_: None)\nprint(handle.__name__, (lambda: 5)())\n")
-    done = subprocess.run([sys.executable, "-c", code, str(store.path)], capture_output=True, text=True, timeout=SOON,
+    done = forkserver.run([sys.executable, "-c", code, str(store.path)], capture_output=True, text=True, timeout=SOON,
                           check=True)
     assert done.stdout == "<lambda> 5\n"
     assert len(group.dead_letters) == (0 if timeout is None else 4)

@@ -1,4 +1,4 @@
-"""The commands worker and dlq, as a user runs them."""
+"""The commands worker, cancel and dlq, as a user runs them."""
 
 from __future__ import annotations
 
@@ -83,6 +83,20 @@ def test_a_worker_calls_a_function_and_what_it_gives_up_is_listed_replayed_and_p
         assert "no consumer group 'mistyped'" in raxlog_cli("dlq", action, *of[:-1], "mistyped")[2]
     with raxlog.open(of[0]) as store:
         assert store.stream("jobs").group("mail").lag == 1
+
+
+def test_jobs_are_cancelled_from_a_shell(shop: Path, raxlog_cli: Run) -> None:
+    of = (str(shop / "s.rax"), "jobs", "mail")
+    with raxlog.open(shop / "s.rax") as store:
+        ids = [str(entry.id) for entry in store.stream("jobs").range(count=3)]
+    assert raxlog_cli("cancel", *of, *ids[:2], "--reason", "sent by hand") == (0, "2 entries cancelled\n", "")
+    assert raxlog_cli("cancel", *of, ids[0], "--json")[:2] == (1, '{"cancelled": 0}\n')
+    assert one_line(raxlog_cli("cancel", *of, "x")[2])
+    assert raxlog_cli("cancel", *of[:2], "absent", ids[2])[0] == 1
+    assert raxlog_cli("lag", *of)[1] == "8\n"
+    assert "reason cancelled" in raxlog_cli("job", *of, ids[1])[1]
+    out = raxlog_cli("dlq", "list", *of, "--reason", "cancelled")[1]
+    assert out.count("sent by hand") == 2
 
 
 def test_processes_with_transactions(shop: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import forkserver
 import pytest
 import raxlog
 import second_reader
@@ -49,7 +49,7 @@ group.read("w", count=5)
 store.stream("only in the log").append({{"n": 0}})
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    assert subprocess.run([sys.executable, "-c", work], check=False, timeout=60).returncode == -signal.SIGKILL
+    assert forkserver.run([sys.executable, "-c", work], check=False, timeout=60).returncode == -signal.SIGKILL
     return path
 
 

@@ -6,13 +6,13 @@ import os
 import random
 import socket
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 from door import door
@@ -106,7 +106,7 @@ def test_a_block_ends_at_its_time_and_what_follows_in_the_pipeline_waits_for_it(
 def test_one_that_is_killed_while_it_blocks_takes_nothing(address: tuple[str, int]) -> None:
     with RespWire(address) as wire:
         wire.ask("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
-        client = subprocess.Popen(
+        client = forkserver.Popen(
             [sys.executable, "-c", "import socket, sys, time\n"
              "s = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
              "s.sendall(b'XREADGROUP GROUP g dead BLOCK 0 STREAMS s >\\r\\n')\ntime.sleep(60)", *map(str, address)])
@@ -125,7 +125,7 @@ def test_commits_of_another_process_wake_readers(address: tuple[str, int], path:
         plain.send("XREAD", "BLOCK", 20_000, "STREAMS", "s", "$")
         member.send("XREADGROUP", "GROUP", "g", "w", "BLOCK", 20_000, "STREAMS", "s", ">")
         blocked(wire, 2)
-        subprocess.run([sys.executable, "-c", APPEND, str(path), "5-0"], check=True)
+        forkserver.run([sys.executable, "-c", APPEND, str(path), "5-0"], check=True)
         assert ids(plain.reply()) == ids(member.reply()) == [b"5-0"]
         last.send("XREADGROUP", "GROUP", "g", "w", "BLOCK", 0, "STREAMS", "s", ">")
         blocked(wire, 1)

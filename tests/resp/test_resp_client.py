@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 import redis
@@ -115,7 +115,7 @@ try:
 except raxlog.NotInstalled as error:
     print(error)
 """
-    ended = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True,
+    ended = forkserver.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True,
                            timeout=60)
     assert "pip install raxlog[redis]" in ended.stdout
 

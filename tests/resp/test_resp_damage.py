@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import forkserver
 import raxlog
 from door import door
 from raxlog.stream.dump.crc64 import crc64
@@ -35,7 +35,7 @@ def test_what_is_damaged_is_an_error_and_the_rest_is_served(path: Path) -> None:
         assert len(wire.ask("XREVRANGE", "broken", "+", "-", "COUNT", 100)[1]) == 100
     for size in (0, 100, 5000):
         file.write_bytes(data[:size])
-        refused = subprocess.run([sys.executable, "-m", "raxlog", "serve", str(path), "--port", "0"],
+        refused = forkserver.run([sys.executable, "-m", "raxlog", "serve", str(path), "--port", "0"],
                                  capture_output=True, text=True, check=False, timeout=30)
         assert refused.returncode not in (0, 1)
         assert refused.stderr.startswith("raxlog: ")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 import redis
@@ -211,7 +211,7 @@ def test_the_store_is_opened_again_under_clients_that_wait(address: tuple[str, i
         assert wire.ask("GET", "k") == ("$", b"v")
         assert wire.ask("XLEN", "many") == (":", 250)
         blocked(wire, 2)
-        subprocess.run([sys.executable, "-c", "import raxlog, sys\nwith raxlog.open(sys.argv[1]) as store:\n"
+        forkserver.run([sys.executable, "-c", "import raxlog, sys\nwith raxlog.open(sys.argv[1]) as store:\n"
                         "    store.stream('s').append({'n': 1}, '5-0')", str(path)], check=True)
         assert reader.reply()[1][0][1][1][1][0][1][0] == ("$", b"5-0")
         wire.ask("RPUSH", "l", "v")
@@ -265,7 +265,7 @@ def test_a_server_that_nothing_asks_lets_keys_of_another_program_go(address: tup
         wire.ask("SET", "stays", "1")
     with raxlog.open(path) as store:
         deadline = time.monotonic() + 10
-        while list(store.state) != [b"stays"]:
+        while list(store.state) != ["stays"]:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 

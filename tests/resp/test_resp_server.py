@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 import redis
@@ -113,7 +114,7 @@ def test_a_password_is_asked_for_and_other_machines_are_kept_out_without(path: P
             assert wire.reply() is None
         assert redis.Redis(*address, password="secret").ping()
     for options in (["--bind", "0.0.0.0"], ["--bind", "::"]):
-        refused = subprocess.run([sys.executable, "-m", "raxlog", "serve", str(path), "--port", "0", *options],
+        refused = forkserver.run([sys.executable, "-m", "raxlog", "serve", str(path), "--port", "0", *options],
                                  capture_output=True, text=True, check=False, timeout=30)
         assert refused.returncode == 2
         assert "--requirepass" in refused.stderr
@@ -369,7 +370,7 @@ def test_thirty_seconds_of_fuzzed_protocol_harm_neither_the_server_nor_another_c
 
 def append_until_killed(path: Path, seconds: float, stream: str) -> list[list[bytes]]:
     """Have clients append to a server that is killed after so long: the replies to each, in their order."""
-    server = subprocess.Popen([sys.executable, "-m", "raxlog", "serve", str(path), "--port", "0"],
+    server = forkserver.Popen([sys.executable, "-m", "raxlog", "serve", str(path), "--port", "0"],
                               stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     host, _, port = server.stderr.readline().rpartition(" ")[2].strip().rpartition(":")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 import redis
@@ -37,7 +37,7 @@ def server(tmp_path: Path) -> Iterator[Any]:
 
 def raxlog_cli(*words: object, status: int = 0) -> Any:
     """What a command prints as JSON; its error where that is expected."""
-    ended = subprocess.run([sys.executable, "-m", "raxlog", *map(str, words), *([] if status else ["--json"])],
+    ended = forkserver.run([sys.executable, "-m", "raxlog", *map(str, words), *([] if status else ["--json"])],
                            capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == status, ended.stderr
     return ended.stderr if status else json.loads(ended.stdout)

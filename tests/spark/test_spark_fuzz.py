@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,8 @@ VALUES = [
     b"2018-05-21", b"2018-07-21 18:10:00.1234567+02:00", b"2018-01-21T16:10", b"2018-13-01", b"1526919030474",
 ]
 TYPES = ["string", "binary", "bigint", "int", "double", "boolean", "timestamp", "timestamp_ntz", "decimal(7,2)",
-         "decimal(38,10)"]
+         "decimal(38,10)", "smallint", "tinyint", "float", "date"]
+BITS = {"bigint": 63, "int": 31, "smallint": 15, "tinyint": 7}
 
 OPERATORS = ["=", "<=>", "<", "<=", ">", ">=", "<>", "in", "is not null"]
 
@@ -78,6 +79,15 @@ def _time(raw: bytes, naive: bool, zone: str) -> Any:
     return (made - EPOCH) // timedelta(microseconds=1)
 
 
+def _date(raw: bytes) -> Any:
+    """As Spark casts a text; none of the values here has a year of other than four digits."""
+    made = re.fullmatch(rb"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", raw.strip())
+    try:
+        return BAD if made is None else date(*(int(part or 1) for part in made.groups()))
+    except ValueError:
+        return BAD
+
+
 def _decimal(text: bytes, digits: int, scale: int) -> Any:
     if not re.fullmatch(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
         return BAD
@@ -96,13 +106,14 @@ def value_of(raw: bytes, kind: str, zone: str) -> Any:
             return BAD
     if kind == "binary":
         return raw
-    if kind in ("bigint", "int"):
-        most = TOP if kind == "bigint" else (1 << 31) - 1
-        return _number(text, -most - 1, most)
-    if kind == "double":
+    if kind in BITS:
+        return _number(text, -(1 << BITS[kind]), (1 << BITS[kind]) - 1)
+    if kind == "date":
+        return _date(raw)
+    if kind in ("double", "float"):
         if not re.fullmatch(rb"(?i)[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)", text):
             return BAD
-        return repr(float(text))
+        return repr(float(text) if kind == "double" else struct.unpack("<f", struct.pack("<f", float(text)))[0])
     if kind == "boolean":
         word = text.lower()
         return True if word in (b"1", b"t", b"true", b"y", b"yes") else (

@@ -60,7 +60,7 @@ def copied(store: raxlog.Store) -> list[int]:
 
 def records(store: raxlog.Store) -> list[list[Any]]:
     """What the store keeps of streaming queries: the epoch begun last, the files still needed, the rows done."""
-    return [msgpack.unpackb(value) for key, value in store.state.items() if key.startswith(b"raxlog.spark.stream/")]
+    return [msgpack.unpackb(value) for key, value in store.state.items() if key.startswith("raxlog.spark.stream/")]
 
 
 def staged(store: raxlog.Store) -> list[Path]:

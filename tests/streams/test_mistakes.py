@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 from raxlog.stream.node.json_form import json_form
@@ -41,6 +42,30 @@ def test_a_time_that_may_mean_something_else_is_refused(store: raxlog.Store, at:
     with pytest.raises(raxlog.InvalidArgument, match="a datetime with a time zone"):
         store.stream("jobs").defer({"n": 1}, at=at)
     assert store.streams() == []
+    group = store.stream("jobs").create_group("g")
+    for call in (lambda: group.pause(at), lambda: group.claim("c", "1-1", time=at, force=True),
+                 lambda: group.claim_ids("c", "1-1", time=at, force=True)):
+        with pytest.raises(raxlog.InvalidArgument, match="a datetime with a time zone"):
+            call()
+    assert (group.paused, group.consumers()) == (False, [])
+
+
+def test_an_entry_is_claimed_as_if_delivered_at_a_time(store: raxlog.Store) -> None:
+    group = store.stream("jobs").create_group("g")
+    sid = store.stream("jobs").append({"n": 1})
+    for given, idle in ((timedelta(hours=1), 3600.0), (timedelta(hours=-1), 0.0)):
+        group.claim("c", sid, time=datetime.now(UTC).replace(microsecond=0) - given, force=True)
+        [pending] = group.pending_entries()
+        assert idle <= pending.idle < idle + 60
+
+
+def test_what_publish_returns_is_a_number_with_parts_that_does_not_change(store: raxlog.Store) -> None:
+    store.bind("a.*", "s")
+    reached = store.publish("a.b", {"n": 1})
+    assert (reached, reached.bindings, list(reached.ids)) == (1, 1, ["s"])
+    assert reached.to_dict() == {"bindings": 1, "durables": 0, "live": 0, "ids": reached.ids}
+    with pytest.raises(AttributeError, match="does not change"):
+        reached.bindings = 2
 
 
 def test_a_day_is_a_time_from_now_on(store: raxlog.Store) -> None:
@@ -71,14 +96,14 @@ def test_closed_standard_streams_get_a_message_and_no_file_of_the_store(path: Pa
 def test_times_are_understood_as_people_write_them(path: Path, words: tuple[str, ...]) -> None:
     with raxlog.open(path) as store:
         store.stream("s").append({"n": "v"})
-    done = subprocess.run([sys.executable, "-m", "raxlog", words[0], path, *words[1:]], capture_output=True, text=True,
+    done = forkserver.run([sys.executable, "-m", "raxlog", words[0], path, *words[1:]], capture_output=True, text=True,
                           check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_time_without_a_unit_that_there_is_is_refused(path: Path) -> None:
     for wrong in ("10x", "s", "10sm", "-1s", "nan"):
-        done = subprocess.run([sys.executable, "-m", "raxlog", "defer", path, "s", "n=v", f"--delay={wrong}"],
+        done = forkserver.run([sys.executable, "-m", "raxlog", "defer", path, "s", "n=v", f"--delay={wrong}"],
                               capture_output=True, text=True, check=False)
         assert (done.returncode, "is not a number of seconds" in done.stderr) == (2, True), wrong
     assert not path.exists()

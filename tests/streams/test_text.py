@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,7 +23,7 @@ BOTH = pytest.mark.parametrize(("encoding", "every"), [("utf-8", TEXT), (None, E
 
 def command(*words: str | bytes | Path, given: bytes = b"") -> bytes:
     """What a command prints."""
-    done = subprocess.run([sys.executable, "-m", "raxlog", *words], input=given, capture_output=True, check=False)
+    done = forkserver.run([sys.executable, "-m", "raxlog", *words], input=given, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
 
@@ -206,7 +206,7 @@ def test_commands_and_the_door_show_it_as_they_do_bytes(path: Path) -> None:
 
 
 def test_a_store_that_a_command_makes_is_of_text(path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "raxlog", "add", path, "s", "n=v"], check=True, capture_output=True)
+    forkserver.run([sys.executable, "-m", "raxlog", "add", path, "s", "n=v"], check=True, capture_output=True)
     with raxlog.open(path) as store:
         [entry] = store.stream("s").range()
         assert entry.pairs == [("n", "v")]
@@ -224,7 +224,7 @@ def test_raxlog_worker_hands_over_the_types_that_a_program_sees(path: Path) -> N
         store.stream("mail").append({"to": "a@b"})
         store.stream("mail").create_group("send")
     (path.parent / "shop.py").write_text(HANDLER, encoding="utf-8")
-    done = subprocess.run([sys.executable, "-m", "raxlog", "worker", "shop:handle", path, "mail", "send", "--burst"],
+    done = forkserver.run([sys.executable, "-m", "raxlog", "worker", "shop:handle", path, "mail", "send", "--burst"],
                           cwd=path.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (path.parent / "seen").read_text(encoding="utf-8") == "a@bStreamID"

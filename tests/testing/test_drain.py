@@ -74,16 +74,16 @@ def test_a_handler_without_an_end_is_an_error_that_says_so(kind: str, raxlog_sto
         if kind != "appends":
             raise raxlog.Snooze(HOUR if kind == "snoozes" else 0)
 
-    with pytest.raises(raxlog.RaxlogError, match="limit above 50"):
-        worker_of(group, handler).drain(limit=50)
+    with pytest.raises(raxlog.RaxlogError, match="max_outcomes=50"):
+        worker_of(group, handler).drain(max_outcomes=50)
 
 
 def test_as_many_entries_as_the_limit_are_no_error(raxlog_store: raxlog.Store, raxlog_clock: Clock) -> None:
     group = group_of(raxlog_store)
     raxlog_store.stream("jobs").extend([{"n": n} for n in range(50)])
-    assert worker_of(group, lambda entry: None).drain(limit=50) == raxlog.Counts(done=50)
-    with pytest.raises(raxlog.InvalidArgument, match="limit"):
-        worker_of(group, lambda entry: None).drain(limit=0)
+    assert worker_of(group, lambda entry: None).drain(max_outcomes=50) == raxlog.Counts(done=50)
+    with pytest.raises(raxlog.InvalidArgument, match="max_outcomes"):
+        worker_of(group, lambda entry: None).drain(max_outcomes=0)
 
 
 def test_it_may_be_called_again_and_counts_each_call(raxlog_store: raxlog.Store, raxlog_clock: Clock) -> None:

@@ -19,7 +19,7 @@ from elsewhere import Do
 from raw_records import changed_copy, flipped, records_of
 from raxlog.storage.format.keys import NODE
 from raxlog.tools.ui import view as views
-from raxlog.tools.ui.top import Top
+from raxlog.tools.ui.top import EntriesPage, EntryPage, GroupPage, Overview, PendingPage, Top
 from raxlog.tools.ui.watch import Watch
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -149,6 +149,33 @@ def test_the_dead_letters_of_a_group_are_its_own(path: Path) -> None:
             await press("escape", "down")
 
     dashboard(path, use, (200, 24))
+
+
+def test_a_picture_and_keys_that_come_before_a_page_is_drawn_or_after_it_was_left_do_no_harm(shop: Path) -> None:
+    async def use(app: Top, pilot: Pilot[None], press: Callable[..., Awaitable[str]]) -> None:
+        orders, billing = ("orders", None), ("orders", "billing")
+        with raxlog.open(shop, readonly=True, encoding=None) as store:
+            [entry] = store.stream("orders").range(count=1)
+        for page in (Overview(), GroupPage(billing), PendingPage(billing, "anna"), EntriesPage(orders),
+                     EntryPage("orders", entry)):
+            app.push_screen(page)  # its parts are drawn by and by
+            page.show(app.picture)
+            for name in ("order", "filter", "back", "subject", "next"):
+                done = getattr(page, f"action_{name}", lambda: None)()
+                if done is not None:
+                    await done
+            page.line.value = "orders"
+            await press("enter", "escape")
+            while page in app.screen_stack:
+                await press("escape")
+            page.show(app.picture)
+            page.ask("?", "", lambda _: None)
+            page.action_back()
+            if isinstance(page, EntriesPage):
+                await page.action_turn()
+        assert "billing" in await press()
+
+    dashboard(shop, use)
 
 
 def test_a_group_its_consumers_what_is_pending_and_the_entry(shop: Path, elsewhere: Do) -> None:

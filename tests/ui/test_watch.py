@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import forkserver
 import pytest
 from elsewhere import Do
 from raxlog.recovery.snapshot.restore import restore
@@ -151,13 +151,13 @@ with raxlog.open(sys.argv[1]) as store:
     store.stream("a").extend([{"text": "x" * 1000}] * 500)
     store.snapshot(sys.argv[2])"""
     copy = tmp_path / "copy"
-    subprocess.run([sys.executable, "-c", program, str(path), str(copy)], check=True)
+    forkserver.run([sys.executable, "-c", program, str(path), str(copy)], check=True)
     assert lengths(watch) == [500]
     program = """import raxlog, sys
 with raxlog.open(sys.argv[1]) as store:
     store.stream("a").trim(maxlen=10)
     store.compact()"""
-    subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+    forkserver.run([sys.executable, "-c", program, str(path)], check=True)
     assert lengths(watch) == [10]
     shutil.rmtree(path)
     gone = watch.look()

@@ -16,10 +16,12 @@ from ...store import Store
 from ...stream.group.dead_letters import DeadLetter, DeadLetters
 from ...stream.group.deliver import Delivered, GroupRead, Target, history_start, parse_ids
 from ...stream.group.group import Group, shown_by
+from ...stream.group.group import worker as made_worker
 from ...stream.group.job import job_moves
 from ...stream.group.waiter import Condition
 from ...stream.jobs.deferred import Deferred
 from ...stream.jobs.results import Result
+from ...stream.jobs.schedules import Schedule
 from ...stream.jobs.worker import WorkerOptions
 from ...stream.multi_read import Asked, Found, found_by, look_behind, parse_group_read
 from ...stream.node.arguments import (
@@ -36,7 +38,7 @@ from ...stream.node.arguments import (
 from ...stream.node.entry import FieldText
 from ...stream.node.stream_id import IDLike, StreamID, parse_id
 from ...stream.node.typed import Either, Entry, Kind, V
-from ...stream.state import State
+from ...stream.state import State, rows_of
 from ...stream.stream import Stream
 from ...transaction import Transaction
 from .serial_executor import SerialExecutor, run_each
@@ -65,7 +67,6 @@ class AsyncDeadLetters(Handle[DeadLetters[V]]):
     name: Attribute[DeadLetters[V], Text] = Attribute(lambda letters: letters.name)
     length: Final = on("reads", DeadLetters.__len__)
     get: Final = on("reads", DeadLetters[V].get)
-    owns: Final = made(DeadLetters.owns, lambda _, owned: owned)
     replay: Final = on("others", DeadLetters[V].replay)
     purge: Final = on("others", DeadLetters[V].purge)
 
@@ -108,6 +109,7 @@ class AsyncGroup(Handle[Group[V]]):
 
     ack: Final = on("writes", Group.ack)
     nack: Final = on("writes", Group.nack)
+    cancel: Final = on("writes", Group.cancel)
     ack_delete: Final = on("writes", Group.ack_delete)
     claim: Final = on("writes", Group[V].claim)
     autoclaim: Final = on("writes", Group[V].autoclaim)
@@ -143,12 +145,20 @@ class AsyncGroup(Handle[Group[V]]):
 
     @wraps(Group.worker)
     def worker(self, handler: Callable[..., object], **options: object) -> AsyncWorker:
-        return serve(self, handler, options)
+        return serve([(self, handler)], options, made_worker)
 
     @property
     def dead_letters(self) -> AsyncDeadLetters[V]:
         """The entries that its workers have given up."""
         return AsyncDeadLetters(self._threads, self._plain.dead_letters)
+
+
+def worker(handlers: Mapping[AsyncGroup[V], Callable[..., object]], *, back_every: int = 10, transaction: bool = False,
+           **options: Unpack[WorkerOptions]) -> AsyncWorker:
+    """One worker over several groups of a store, in strict order: raxlog.worker(), for groups and handlers of tasks."""
+    if not isinstance(handlers, Mapping) or not handlers or not all(isinstance(one, AsyncGroup) for one in handlers):
+        raise InvalidArgument(f"worker({handlers!r:.60}) must be a mapping from groups of raxlog.aio to handlers")
+    return serve(handlers.items(), {"back_every": back_every, "transaction": transaction, **options}, made_worker)
 
 
 class AsyncStream(Handle[Stream[V]]):
@@ -160,6 +170,11 @@ class AsyncStream(Handle[Stream[V]]):
     extend: Final = on("writes", Stream.extend)
     defer: Final = making("writes", Stream.defer, AsyncDeferred)
     cancel_deferred: Final = on("writes", Stream.cancel_deferred)
+    schedule: Final = on("writes", Stream.schedule)
+    pause_schedule: Final = on("writes", Stream.pause_schedule)
+    resume_schedule: Final = on("writes", Stream.resume_schedule)
+    remove_schedule: Final = on("writes", Stream.remove_schedule)
+    run_schedule: Final = on("writes", Stream.run_schedule)
     delete: Final = on("writes", Stream.delete)
     delete_ex: Final = on("writes", Stream.delete_ex)
     set_id: Final = on("writes", Stream.set_id)
@@ -184,6 +199,7 @@ class AsyncStream(Handle[Stream[V]]):
 
     group: Final = made(Stream[V].group, AsyncGroup[V])
     range: Final = made(Stream[V].range, Ahead[Entry[V]])
+    schedules: Final = made(Stream.schedules, Ahead[Schedule])
     deferred: Final = made(Stream.deferred,
                            lambda threads, plain: Ahead(threads, map(partial(AsyncDeferred, threads), plain)))
 
@@ -209,7 +225,7 @@ class AsyncState(Handle[State]):
         """The value of a key; ``default`` where there is none."""
         return await self._threads.call("reads", partial(self._plain.get, key, default))
 
-    items: Final = on("reads", State.rows)
+    items: Final = on("reads", rows_of)
     length: Final = on("reads", State.__len__)
     set: Final = on("writes", State.__setitem__)
     delete: Final = on("writes", State.__delitem__)
@@ -337,6 +353,9 @@ class AsyncStore(Handle[Store]):
 
     @wraps(Store.stream)
     def stream(self, name: Name, *, type: Kind = None, **options: Unpack[StreamOptions]) -> AsyncStream[Either]:
+        if "retention" in options:
+            raise InvalidArgument("retention= takes a commit, and the event loop would wait for it: "
+                                  "await store.stream(name).configure(retention=…)")
         return AsyncStream(self._threads, self._plain.stream(name, type=type, **options))
 
     @property

@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -22,7 +22,7 @@ from ...storage import fork_hooks
 from ...storage.errors import InvalidArgument
 from ...storage.threads import start
 from ...stream.group.group import Group
-from ...stream.jobs.outcome import Counts, Snooze, TimeLimit
+from ...stream.jobs.outcome import Cancelled, Counts, Snooze, TimeLimit
 from ...stream.jobs.worker import Worker, is_async
 from ...stream.node.typed import Entry, V
 from .serial_executor import SerialExecutor, outlast, run_each
@@ -62,10 +62,10 @@ class Awaited:
         try:
             while ended.empty():
                 with suppress(Empty):
-                    ended.put(ended.get(timeout=_LOOK))  # where TimeLimit strikes, no lock is held that the loop wants
+                    ended.put(ended.get(timeout=_LOOK))  # where it strikes, the loop wants no lock that is held
                 if loop.is_closed():
                     break
-        except TimeLimit:
+        except (TimeLimit, Cancelled):
             future.cancel()
             raise
         if ended.empty() or future.cancelled():  # the loop ends: the entry is given back
@@ -114,9 +114,9 @@ class AsyncWorker(Handle[Worker]):
     name: Attribute[Worker, bytes] = Attribute(lambda worker: worker.name)
     counts: Attribute[Worker, Counts] = Attribute(lambda worker: worker.counts)
 
-    def __init__(self, threads: Threads, plain: Worker, handler: object) -> None:
+    def __init__(self, threads: Threads, plain: Worker, handlers: Iterable[object]) -> None:
         super().__init__(threads, plain)
-        self._handler = handler
+        self._awaited = [handler for handler in handlers if isinstance(handler, Awaited)]
 
     def stop(self) -> None:
         """End the worker: no entry is begun any more. From any thread, and from signal handlers."""
@@ -130,15 +130,15 @@ class AsyncWorker(Handle[Worker]):
         """
         await self._work(partial(self._plain.run, burst=burst))
 
-    async def drain(self, *, limit: int = 10_000) -> Counts:
+    async def drain(self, *, max_outcomes: int = 10_000) -> Counts:
         """As Worker.drain()."""
-        return await self._work(partial(self._plain.drain, limit=limit))
+        return await self._work(partial(self._plain.drain, max_outcomes=max_outcomes))
 
     async def _work(self, call: Callable[..., T]) -> T:
         self._threads.require_open()
-        loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[Any]]()
-        if isinstance(self._handler, Awaited):
-            self._handler.owner, tasks = asyncio.current_task(), self._handler.tasks
+        loop = asyncio.get_running_loop()
+        for handler in self._awaited:
+            handler.owner = asyncio.current_task()
         executor = self._threads.workers[self] = SerialExecutor(f"worker {self.name!r}", run_each, 1)
         ended = executor.call(partial(
             call, signals=False,
@@ -153,17 +153,20 @@ class AsyncWorker(Handle[Worker]):
             del self._threads.workers[self]
             if not loop.is_closed():  # else the garbage collector drops this task
                 executor.end()
+                tasks = [task for handler in self._awaited for task in handler.tasks]
                 for task in tasks:
                     task.cancel()
                 if tasks:
                     await asyncio.wait(tasks, timeout=_GRACE)
 
 
-def serve(self: Handle[Group[V]], handler: Callable[..., object], options: Mapping[str, Any]) -> AsyncWorker:
-    """Group.worker(), for handlers that are async, or are not."""
+def serve(handlers: Iterable[tuple[Handle[Group[V]], Callable[..., object]]], options: Mapping[str, Any],
+          make: Callable[..., Worker]) -> AsyncWorker:
+    """Make a worker of plain groups, for handlers that are async, or are not."""
     if options.get("processes"):
         raise InvalidArgument("processes= forks, which a process with a loop should not do; `raxlog worker "
                               "--processes` takes async functions")
-    if is_async(handler):
-        handler = Awaited(handler, options.get("transaction"), asyncio.get_running_loop())
-    return AsyncWorker(self._threads, self._plain.worker(handler, **options), handler)
+    groups = list(handlers)
+    plain = {group._plain: Awaited(handler, options.get("transaction"), asyncio.get_running_loop())
+             if is_async(handler) else handler for group, handler in groups}
+    return AsyncWorker(groups[0][0]._threads, make(plain, **options), plain.values())

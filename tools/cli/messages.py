@@ -11,10 +11,9 @@ from __future__ import annotations
 import re
 
 _PHRASES = tuple((re.compile(python), here) for python, here in (
-    (r"Create both with create_group\(.*\)\.",
-     "'raxlog create-group --create-stream' creates both."),
+    (r"Create both with create_group\(.*\)\.", "'raxlog create-group' creates both."),
     (r"Create it with create_group\(.*\)\.", "'raxlog create-group' creates it."),
-    (r"or leave create_stream=False out\.", "or give --create-stream."),
+    (r"or leave create_stream=False out\.", "or leave --no-create-stream out."),
     (r"Pass exist_ok=True to take it as it is\.", "--exist-ok takes it as it is."),
     (r"Pass no subjects: it is filtered by others, to take it as it is\.",
      "It is filtered by other subjects; without --subject it is taken as it is."),
@@ -28,7 +27,7 @@ _PHRASES = tuple((re.compile(python), here) for python, here in (
     (r"Open it with readonly=True, or make a store of it with 'raxlog restore'",
      "Commands that read may be used on it; 'raxlog restore' makes a store of it"),
     (r", and readonly=True or create=False creates none\.",
-     ". 'raxlog add', 'import' or 'create-group --create-stream' creates one."),
+     ". 'raxlog add', 'import' or 'create-group' creates one."),
     (r" copied with snapshot\(\)\.", " copied with 'raxlog snapshot'."),
     (r"raise lock_timeout\.", "give a longer --lock-timeout."),
     (r"or raise max_map_size\. ", "or open the store in Python with a greater max_map_size. "),

@@ -1,8 +1,8 @@
 """How a command opens its store.
 
     reading commands    readonly=True; never create anything
-    add, import         create the store, if nothing is at the path; so do bind and sub, which may
-                        come before the first message, and create-group --create-stream
+    add, import         create the store, if nothing is at the path; so do bind, sub and
+                        create-group, which may come before the first message
     other writing ones  need a store: there is nothing to delete or trim in a new one
 
 Arguments are read and checked before the store is opened, so that a mistyped one creates nothing.

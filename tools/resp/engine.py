@@ -18,6 +18,7 @@ from itertools import count, groupby
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
+from ...index.pubsub.channels import publication
 from ...storage import clocks, errors
 from ...storage.engine.open_options import BYTES
 from ...storage.errors import RaxlogError, StoreClosed, StoreError
@@ -234,7 +235,7 @@ class Engine:
 
     def publish(self, channel: bytes, message: bytes, is_shard: bool = False) -> int:
         """PUBLISH, in a command that writes."""
-        return self._batch.submit(self.store.channels.publication(channel, message, is_shard))
+        return self._batch.submit(publication(self.store.channels, channel, message, is_shard=is_shard))
 
     def execute(self, session: Client, queued: list[tuple[Command, list[bytes]]],
                 may_go: Callable[[Keys], bool]) -> asyncio.Future[Outcome]:

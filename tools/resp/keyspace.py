@@ -21,7 +21,7 @@ from ...storage.clocks import now_ms
 from ...storage.format.keys import MAX_NAME
 from ...stream.entries.batch import BatchSource
 from ...stream.node.arguments import stored_bytes
-from ...stream.state import State
+from ...stream.state import State, keys_between
 from ...stream.stream import Stream
 from ...transaction import CommitScope
 from .lists import StoredList
@@ -131,7 +131,7 @@ class Keys:
 
     def how_many_go(self, prefix: bytes) -> int:
         """How many keys of a database have a time."""
-        return sum(len(self.state.between(start, end)) for start, end in _spans(_TIME, prefix))
+        return sum(len(keys_between(self.state, start, end)) for start, end in _spans(_TIME, prefix))
 
     def delete(self, name: bytes) -> bool:
         """Delete a key, with its time, as a change of its own; False if there is none."""
@@ -224,12 +224,12 @@ class Keys:
 
     def delete_due(self, limit: int) -> list[bytes]:
         """Delete keys whose time has come, so many at most: their names."""
-        found = self.state.between(DUE, DUE + (now_ms() + 1).to_bytes(_MS, "big"), limit)
+        found = keys_between(self.state, DUE, DUE + (now_ms() + 1).to_bytes(_MS, "big"), limit)
         names = [key[len(DUE) + _MS:] for key in found]
         for name in names:
             self.remove(name)
             self.note("x", "expired", name)
-        self.next_due = due_at(*self.state.between(DUE, count=1))
+        self.next_due = due_at(*keys_between(self.state, DUE, count=1))
         return names
 
 

@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as api  # its filters are there since 4.1, and looked up when one comes
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from ...stream.columns.arrow import FAILFAST
 from ...stream.node.stream_id import MAX64, StreamID, make_id
 from . import live_snapshot, plan, scan
 from .location import find
@@ -39,22 +40,26 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The plan; one partition without entries where there is nothing to read."""
         place = live_snapshot.at_rest(find(self._options.path, self._options.as_of), self._options)
-        self._columns.require(scan.schemas(place, self._options))
+        self._columns.require(scan.schemas(place, self._options), self._options.mode == FAILFAST)
         parts = scan.planned(place, self._options, self._window, self._only)
         return [InputPartition(part) for part in parts or [plan.Part(())]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's entries, as batches of the schema asked for."""
         scan.settle()
-        columns = self._columns.in_zone(session_zone(self._options))
+        columns = in_session(self._columns, self._options)
         return scan.batches(partition.value, columns.projection, columns.schema, self._options)
 
 
-def session_zone(options: Options) -> str:
-    """Where times without a zone are: as the option timeZone says, else the session if it has one set, else UTC."""
+def in_session(columns: Columns, options: Options) -> Columns:
+    """The columns as the session of this task has them: names in any case, unless it is set otherwise, and times
+    without a zone as the option timeZone says, else in the session's zone if it has one set, else in UTC.
+    """
     context = TaskContext.get()
-    zone = options.time_zone or (context and context.getLocalProperty("spark.sql.session.timeZone")) or "UTC"
-    return SHORT_ZONES.get(zone, zone)
+    zone, sensitive = ((context and context.getLocalProperty(f"spark.sql.{name}")) or ""
+                       for name in ("session.timeZone", "caseSensitive"))
+    zone = options.time_zone or zone or "UTC"
+    return columns.in_session(SHORT_ZONES.get(zone, zone), sensitive.lower() == "true")
 
 
 class FilteringReader(BatchReader):

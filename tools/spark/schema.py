@@ -5,11 +5,13 @@
                    after them   timestamp timestamp, id binary   with includeTimestamp, includeId
     with one       those columns; any other name is a field of the entries
 
-A column of another name than its field: ``StructField("when", StringType(), metadata={"field": "timestamp"})``.
+Names match in any case of ASCII letters, as Spark's do, unless spark.sql.caseSensitive is set. A column of another
+name than its field, which then matches exactly: ``StructField("when", StringType(), metadata={"field": "timestamp"})``.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -23,7 +25,7 @@ from ...storage.errors import InvalidArgument
 from ...stream.columns.arrow import PERMISSIVE
 from ...stream.columns.projection import Projection, default_columns, projection
 from ...stream.entries.header import shown
-from ...stream.entries.schema import parsed_type
+from ...stream.entries.schema import TYPES, parsed_type
 from ...stream.node.parse_values import Literal
 from ..output import did_you_mean
 from . import live_snapshot, scan
@@ -36,12 +38,13 @@ if TYPE_CHECKING:
 
     from .location import DataLocation
 
+OWN = ("id_ms", "id_seq", "fields")
 STREAM, TIMESTAMP, ID = "stream", "timestamp", "id"
 FIELD = "field"  # in a column's metadata: the field it comes from
 
-_TYPES = "string, binary, bigint, int, double, boolean, timestamp, timestamp_ntz, decimal; fields: map<string,binary>"
-_SORTS = dict.fromkeys(("bigint", "int", "double", "decimal"), "number") | {
-    "timestamp": "time", "timestamp_ntz": "time", "boolean": "boolean"
+_TYPES = f"{TYPES}, and of these array, struct and map<string,…>; fields: map<string,binary>"
+_SORTS = dict.fromkeys(("bigint", "int", "smallint", "tinyint", "double", "float", "decimal"), "number") | {
+    "date": "time", "timestamp": "time", "timestamp_ntz": "time", "boolean": "boolean", "nested": "nested"
 }
 _GUESSES = ("bigint", "double", "boolean", "timestamp", "string", "binary")
 _PLACES, _SAMPLED = 10, 100
@@ -54,29 +57,46 @@ class Columns:
     projection: Projection
     schema: pa.Schema
 
-    def in_zone(self, zone: str) -> Columns:
-        """The same, with times that state no zone in this one."""
-        return Columns(replace(self.projection, zone=zone), self.schema)
+    def in_session(self, zone: str, case_sensitive: bool) -> Columns:
+        """The same, with times that state no zone in this one, and perhaps with names that match exactly."""
+        folded = frozenset[bytes]() if case_sensitive else self.projection.folded
+        return Columns(replace(self.projection, zone=zone, folded=folded), self.schema)
 
-    def require(self, streams: Mapping[bytes, Mapping[str, str]]) -> None:
+    def require(self, streams: Mapping[bytes, Mapping[str, str]], failfast: bool) -> None:
         """InvalidArgument for a number that a stream's schema has as a time, say (text goes with any type); and for a
-        column that no stream's schema has, if one has a field of almost this name.
+        column that no stream's schema has, if one has a field of almost this name. Any other such column, if all
+        streams have a schema, is an InvalidArgument if ``failfast``, and a warning otherwise.
         """
-        known = {field for fields in streams.values() for field in fields} - set(self.projection.schema.names)
+        read = {name.lower() for name in self.projection.schema.names}
+        known = {field for fields in streams.values() for field in fields if field.lower() not in read}
         for kind, name, *_ in self.projection.columns:
-            near = did_you_mean(text := name.decode("utf-8", "backslashreplace"), known)
-            if near and kind != "map" and not any(text in fields for fields in streams.values()):
-                raise InvalidArgument(f"there is no field {text!r} in the streams' schema{near} If entries have it, "
-                                      "add it with configure()")
+            if not name or kind == "map" or any(self._kept(fields, name) for fields in streams.values()):
+                continue
+            text = name.decode("utf-8", "backslashreplace")
+            near = did_you_mean(text, known)
+            if near or (failfast and streams and all(streams.values())):
+                raise InvalidArgument(f"there is no field {text!r} in the streams' schema{near or '.'} If entries have "
+                                      "it, add it with configure()")
+            if streams and all(streams.values()):
+                warnings.warn(f"there is no field {text!r} in the streams' schema; it is null where an entry has none. "
+                              "configure() adds it", stacklevel=3)
         for stream, fields in streams.items():
             for kind, name, *_ in self.projection.columns:
-                kept = fields.get(name.decode("utf-8", "backslashreplace"), "binary")
+                kept = self._kept(fields, name) or "binary"
                 both = _SORTS.get(kind), _SORTS.get(parsed_type("", kept)[0])
                 if None not in both and both[0] != both[1]:
+                    kind = kind.replace("nested", "an array, a struct or a map")
                     raise InvalidArgument(
                         f"column {shown(name)} is {kind}, but the schema of stream {shown(stream)} has {kept}. Read it "
                         "as that or as string, or change the stream's schema with configure()"
                     )
+
+    def _kept(self, fields: Mapping[str, str], name: bytes) -> str | None:
+        """The type that a stream's schema has for a column."""
+        text = name.decode("utf-8", "backslashreplace")
+        if name not in self.projection.folded:
+            return fields.get(text)
+        return next((kind for field, kind in fields.items() if field.lower() == text.lower()), None)
 
     def reads(self, name: str) -> str:
         """What a column holds, whatever its name is: "id_ms", "id_bytes", "id_time", "constant" (the stream), or a
@@ -136,20 +156,25 @@ def columns(schema: StructType, options: Options) -> Columns:
         raise InvalidArgument(f"the schema {given} cannot be read: {error}. There are {_TYPES}") from error
     extras = {"id_column": options.include_id and ID, "timestamp_column": options.include_timestamp and TIMESTAMP,
               "stream_column": options.stream_pattern is not None and STREAM}
-    own = {field.name for field in schema.fields if not (field.metadata or {}).get(FIELD)}
-    asked: dict[str, Any] = {name: column for name, column in extras.items() if column in own}
-    for field in schema.fields:
-        sure = field.name in asked.values()
-        if not field.nullable and not sure and field.name != "fields":
+    own = {name.lower(): name for name in (*OWN, *extras.values(), options.corrupt_column) if name}
+    exact = [(field.metadata or {}).get(FIELD) for field in schema.fields]
+    names = [to or own.get(field.name.lower(), field.name) for to, field in zip(exact, schema.fields, strict=True)]
+    asked: dict[str, Any] = {
+        role: column for role, column in extras.items() if (None, column) in zip(exact, names, strict=True)
+    }
+    for field, name in zip(schema.fields, names, strict=True):
+        if not field.nullable and name not in (*asked.values(), "fields"):
             raise InvalidArgument(
                 f"column {field.name!r} is NOT NULL, but an entry may lack the field or hold something else there; "
                 "declare it nullable"
             )
     renamed = expected
-    for at, field in enumerate(schema.fields):
-        if (field.metadata or {}).get(FIELD):
-            renamed = renamed.set(at, renamed.field(at).with_name(field.metadata[FIELD]))
-    if len(set(renamed.names)) < len(renamed.names):
-        raise InvalidArgument(f"two columns read one field, by name or metadata: {', '.join(map(repr, renamed.names))}")
+    for at, name in enumerate(names):
+        renamed = renamed.set(at, renamed.field(at).with_name(name))
+    folded = {name.lower() for to, name in zip(exact, names, strict=True) if not to}
+    if len({name.lower() if name.lower() in folded else name for name in names}) < len(names):
+        raise InvalidArgument(f"two columns read one field, by name or metadata: {', '.join(map(repr, names))}. Names "
+                              "match in any case, but a field named in metadata exactly")
     made = projection(renamed, corrupt_column=options.corrupt_column, **asked)
-    return Columns(made, expected)
+    in_any_case = (column[1] for to, column in zip(exact, made.columns, strict=True) if not to)
+    return Columns(replace(made, folded=frozenset(in_any_case)), expected)

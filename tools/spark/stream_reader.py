@@ -29,13 +29,14 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from ...storage import clocks
 from ...storage.errors import InvalidArgument, StreamError
 from ...storage.trees.rax import RaxTransaction
+from ...stream.columns.arrow import FAILFAST
 from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
 from ...stream.entries.header import StreamHeader, shown
 from ...stream.entries.session import Source
 from ...stream.node.stream_id import StreamID, make_id, parse_id
 from . import data_loss, plan, scan
-from .batch_reader import session_zone
+from .batch_reader import in_session
 from .location import SHARDS, DataLocation, find, opened
 from .options import Options
 from .requirements import pyspark_version
@@ -247,7 +248,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The entries after ``start`` up to ``end``, cut as a batch is."""
         place = self._place()
-        self._columns.require(scan.schemas(place, self._options))
+        self._columns.require(scan.schemas(place, self._options), self._options.mode == FAILFAST)
         windows = {}
         with opened(place.path) as source:
             with source.read() as txn:
@@ -277,7 +278,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's entries. What was trimmed since it was planned is lost data, too."""
         scan.settle()
-        columns = self._columns.in_zone(session_zone(self._options))
+        columns = in_session(self._columns, self._options)
         for piece in partition.value.pieces:
             rows = 0
             for batch in scan.batches(plan.Part((piece,)), columns.projection, columns.schema, self._options):

@@ -48,8 +48,10 @@ from ...storage.engine.open_options import BYTES
 from ...storage.errors import InvalidArgument, InvalidFields, StoreError
 from ...storage.folder import directory
 from ...store import Store
+from ...stream.columns.json_values import text_of
 from ...stream.node.arguments import name_bytes
 from ...stream.node.entry import Flattened, flatten, flatten_columns
+from ...stream.state import keys_between
 from .options import Options
 from .scan import settle
 
@@ -70,7 +72,8 @@ _PLAIN = (
     types.DecimalType, types.DateType, types.TimestampType, types.TimestampNTZType,
 )
 _IDS = ("id_ms", "id_seq")  # columns of a load without a schema, beside its map
-_ALLOWED = "fields are strings, binary, numbers, booleans, dates and timestamps"
+_ALLOWED = ("fields are strings, binary, numbers, booleans, dates and timestamps, or arrays, structs and maps by "
+            "strings of these, without binary in them")
 
 
 @dataclass
@@ -113,7 +116,8 @@ class AppendingWriter(DataSourceArrowWriter):
         self._key = _WRITE + os.urandom(12).hex().encode()
         with self._target.store(create=True) as store, store.transaction() as tx:
             now = clocks.now_ms()
-            for key in [key for key in tx.state if key.startswith(_WRITE) and b"/" not in key[len(_WRITE) :]]:
+            writes = keys_between(tx.state, _WRITE, _WRITE + b"\xff")
+            for key in [key for key in writes if b"/" not in key[len(_WRITE) :]]:
                 if msgpack.unpackb(tx.state[key]) < now - FORGOTTEN_MS:
                     _forget(tx.state, key)
             tx.state[self._key] = msgpack.packb(now)
@@ -261,7 +265,7 @@ def _check(schema: types.StructType) -> None:
     if not schema.fields:
         raise InvalidArgument("a data frame without columns has nothing to append")
     mapped = next((field for field in schema.fields if isinstance(field.dataType, types.MapType)), None)
-    others = [field.name for field in schema.fields if field is not mapped and field.name not in _IDS]
+    others = [field.name for field in schema.fields if field is not mapped and field.name.lower() not in _IDS]
     if mapped is not None and others:
         raise InvalidArgument(
             f"column {mapped.name!r} is a map, and holds all fields of an entry; there are {', '.join(others)} beside "
@@ -271,16 +275,28 @@ def _check(schema: types.StructType) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InvalidArgument(f"two columns are named {name!r}: name one otherwise")
-        if mapped is None and name in _IDS:
+        whole = name.lower() == "id" and isinstance(schema[name].dataType, types.BinaryType)  # of includeId
+        if mapped is None and (whole or name.lower() in _IDS):
             raise InvalidArgument(
-                f"column {name!r} cannot be a field: a scan has half of the ID under this name, and the stream "
-                f"makes the IDs. Write df.drop({', '.join(map(repr, _IDS))}), or name the column otherwise"
+                f"column {name!r} cannot be a field: a scan has {'the ID' if whole else 'half of the ID'} under this "
+                f"name, and the stream makes the IDs. Write df.drop({', '.join(map(repr, (*_IDS, 'id')))}), or name "
+                "the column otherwise"
             )
     for field in schema.fields:
         kind = field.dataType
         parts = [kind.keyType, kind.valueType] if isinstance(kind, types.MapType) else [kind]
-        if not all(isinstance(part, _PLAIN) for part in parts):
+        if not all(isinstance(part, _PLAIN) or (mapped is None and _is_json(part)) for part in parts):
             raise InvalidArgument(f"column {field.name!r} is {kind.simpleString()}; {_ALLOWED}")
+
+
+def _is_json(kind: types.DataType) -> bool:
+    if isinstance(kind, types.StructType):
+        return all(_is_json(field.dataType) for field in kind.fields)
+    if isinstance(kind, types.ArrayType):
+        return _is_json(kind.elementType)
+    if isinstance(kind, types.MapType):
+        return isinstance(kind.keyType, types.StringType) and _is_json(kind.valueType)
+    return isinstance(kind, _PLAIN) and not isinstance(kind, types.BinaryType)
 
 
 class _Digest:
@@ -343,6 +359,12 @@ def _text(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_map(kind):
         return pa.MapArray.from_arrays(column.offsets, _text(column.keys), _text(column.items))
+    if pa.types.is_nested(kind):
+        try:
+            texts = [value if value is None else text_of(value, kind) for value in column.to_pylist()]
+        except (OverflowError, ValueError) as error:
+            raise InvalidFields(f"{kind}: {error}: a scan reads times of the years 1 to 9999") from None
+        return pa.array(texts, pa.string()).cast(pa.binary())
     if pa.types.is_temporal(kind) and len(column) > column.null_count:
         least, most = compute.min_max(compute.year(column)).as_py().values()
         if least < 1 or most > 9999:

@@ -23,6 +23,7 @@ from textual.widgets import Footer, Input, Static
 from ...status import GroupStatus, StreamStatus
 from ...storage.errors import RaxlogError
 from ...store import Store
+from ...stream.group.dead_letters import is_letter_of
 from ...stream.group.info import Pending
 from ...stream.node import arguments
 from ...stream.node.entry import Entry
@@ -40,7 +41,11 @@ _HEX, _TEXT = 4096, 65_536  # of a value that are shown
 
 
 class Page(Screen[None]):
-    """A page of the dashboard: a head, what the page is about, and an input line that shows up when it is asked."""
+    """A page of the dashboard: a head, what the page is about, and an input line that shows up when it is asked.
+
+    Its parts are there from its beginning and stay behind its end, so that they are never looked up: a picture, a key
+    or what has been read in a thread may reach a page that is not drawn yet, or not any more.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,backspace", "back", "back"), Binding("q", "app.quit", "quit")]
@@ -58,6 +63,9 @@ class Page(Screen[None]):
     def __init__(self, key: Key | None = None) -> None:
         super().__init__()
         self._of = key  # the stream or group that the page is about
+        self.head, self.text = Static(id="head", markup=False), Static(id="about", markup=False)
+        self.table = Table(*self.columns, id="rows")
+        self.line = Input(id="input")
         self._asked: Callable[[str], None] | None = None
 
     @property
@@ -65,51 +73,46 @@ class Page(Screen[None]):
         assert isinstance(self.app, Top)
         return self.app
 
-    @property
-    def table(self) -> Table:
-        return self.query_one("#rows", Table)
-
     def key(self) -> Key | None:
         """The stream or group that is chosen."""
         return self._of
 
     def compose(self) -> ComposeResult:
-        yield Static(id="head", markup=False)
+        yield self.head
         yield from self.body()
-        yield Input(id="input")
+        yield self.line
         yield Footer(show_command_palette=False)
 
     def body(self) -> ComposeResult:
         """What is between head and foot."""
-        yield Static(id="about", markup=False)
-        yield Table(*self.columns, id="rows")
+        yield self.text
+        yield self.table
 
     def show(self, picture: Picture) -> None:
         """Bring the page to a picture."""
 
     async def on_mount(self) -> None:
         self.show(self.top.picture)
-        self.query_one("#rows").focus()
+        self.table.focus()
 
     def on_screen_resume(self) -> None:
         self.show(self.top.picture)
 
     def say(self, line: str) -> None:
         """The head's text."""
-        self.query_one("#head", Static).update(Text(line))
+        self.head.update(Text(line))
 
     def about(self, *lines: str) -> None:
         """The text above the table."""
         text = Text("\n".join(lines))
         text.highlight_regex("[▁-█]+", "cyan")
-        self.query_one("#about", Static).update(text)
+        self.text.update(text)
 
     def ask(self, prompt: str, value: str, then: Callable[[str], None]) -> None:
         """Ask for a line of text."""
-        line = self.query_one(Input)
-        self._asked, line.placeholder, line.value = then, prompt, value
-        line.add_class("asked")
-        line.focus()
+        self._asked, self.line.placeholder, self.line.value = then, prompt, value
+        self.line.add_class("asked")
+        self.line.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         then = self._asked
@@ -119,9 +122,8 @@ class Page(Screen[None]):
 
     def _end_input(self) -> None:
         self._asked = None
-        self.query_one(Input).remove_class("asked")
-        for table in self.query("#rows"):
-            table.focus()
+        self.line.remove_class("asked")
+        self.table.focus()
 
     async def read(self, call: Callable[[Store], T]) -> T | None:
         """What ``call`` reads of the store, in a thread; else it is said what has prevented it."""
@@ -153,6 +155,7 @@ class Page(Screen[None]):
 class Overview(Page):
     """What is wrong, and all streams and groups."""
 
+    columns = COLUMNS, 1
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "wrong/all"), Binding("o", "order", "order"),
         Binding("slash", "filter", "filter"), Binding("e", "entries", "entries"), Binding("d", "dead", "dead letters"),
@@ -163,13 +166,14 @@ class Overview(Page):
         self._picture = Picture(None, "", {})
         self._view = view.NOTHING
         self._order, self._filter = ORDERS[0], ""
+        self.wrong = Table((), 9, id="wrong")
 
     def body(self) -> ComposeResult:
-        yield Table((), 9, id="wrong")
-        yield Table(COLUMNS, 1, id="rows")
+        yield self.wrong
+        yield self.table
 
     def show(self, picture: Picture) -> None:
-        shown, table, wrong = self._view, self.table, self.query_one("#wrong", Table)
+        shown, table, wrong = self._view, self.table, self.wrong
         key = self.key()
         self._picture = picture
         self._view = found = view.view(self.top.over, picture, self._order, self._filter, shown)
@@ -195,7 +199,7 @@ class Overview(Page):
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         key = self.key()
-        if event.table.id == "wrong":
+        if event.table is self.wrong:
             key = self._view.wrong[event.place].key if event.place < len(self._view.wrong) else None
         if key is not None:
             self.app.push_screen(EntriesPage(key) if key[1] is None else GroupPage(key))
@@ -279,6 +283,8 @@ class PendingPage(Page):
     async def on_table_chosen(self, event: Table.Chosen) -> None:
         sid = self._pending[event.place].id
         found = await self.read(lambda store: [store.stream(self._stream).get(sid)])
+        if not self.is_current:  # it has been left while the entry was read
+            return
         if found and found[0] is not None:
             self.app.push_screen(EntryPage(self._stream, found[0]))
         elif found:
@@ -324,7 +330,7 @@ class EntriesPage(Page):
         stream, wanted = store.stream(self._stream), browser.matcher(self._subject, self._field)
         if self._group is not None:
             letters, matches = stream.group(self._group).dead_letters, wanted
-            stream, wanted = store.stream(letters.name), lambda entry: letters.owns(entry) and matches(entry)
+            stream, wanted = store.stream(letters.name), lambda entry: is_letter_of(letters, entry) and matches(entry)
         self._shown = stream.name
         return browser.page(stream, self._starts[-1], reverse=self._reverse, count=max(5, self.size.height - 5),
                             wanted=wanted)
@@ -380,19 +386,18 @@ class EntryPage(Page):
     def __init__(self, stream: arguments.Text, entry: Entry) -> None:
         super().__init__()
         self._stream, self._entry, self._is_hex = stream, entry, False
+        self.whole = VerticalScroll(self.text, id="rows")
 
     def body(self) -> ComposeResult:
-        with VerticalScroll(id="rows"):
-            yield Static(id="about", markup=False)
+        yield self.whole
 
     async def on_mount(self) -> None:
         self.say(f"{output.text(self._stream)} · {self._entry.id} · {output.time_of(self._entry.id)}")
         lines = browser.hex_lines(self._entry, _HEX) if self._is_hex else [
             f"{name} = {value[:_TEXT]}{'…' * (len(value) > _TEXT)}" for name, value in browser.fields(self._entry)]
-        about = self.query_one("#about", Static)
-        about.styles.max_height = None
-        about.update(Text("\n".join(lines)))
-        self.query_one("#rows").focus()
+        self.text.styles.max_height = None
+        self.text.update(Text("\n".join(lines)))
+        self.whole.focus()
 
     async def action_hex(self) -> None:
         self._is_hex = not self._is_hex
@@ -419,6 +424,6 @@ class Top(App[None]):
         while True:
             await asyncio.sleep(self.over.pause)
             self.picture = await asyncio.to_thread(self.over.look)
-            page = self.screen
-            if isinstance(page, Page):
-                page.show(self.picture)
+            for page in self.screen_stack[-1:]:  # there is none while the dashboard ends
+                if isinstance(page, Page):
+                    page.show(self.picture)

@@ -34,6 +34,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "turns.h"
+
 /* The kinds of records; recorder.py has the same list. */
 enum { CREATE = 1, WRITE, TRUNCATE, RENAME, UNLINK, MKDIR, RMDIR, LINK, SYMLINK,
        SYNC_BEGIN, SYNC_END, SYNC_ALL_BEGIN, SYNC_ALL_END, ACK, MAPPED, UNSEEN };
@@ -64,7 +66,7 @@ struct record {
     uint32_t path_bytes, data_bytes;
 };
 
-struct watched { uint64_t inode; uint8_t on, sync; };
+struct watched { uint64_t inode; uint8_t on, sync; char name[40]; };
 
 #define MOST_FILES 65536
 static struct watched files[MOST_FILES];
@@ -74,6 +76,7 @@ static size_t folder_length;
 static int log_file = -1, ack_file = -1;
 static volatile int active;
 static pid_t owner;
+static __thread const char *seen; /* the name of the file that watching() or inside() has found last */
 
 #define REAL(name, type) ({ static __typeof__(type) *real_##name; \
     if (!real_##name) { real_##name = (__typeof__(type) *)dlsym(RTLD_NEXT, #name); } real_##name; })
@@ -82,14 +85,20 @@ static pid_t owner;
 #define BOTH(define, name) define(name) define(name##64)
 
 static int here(void) { return active && getpid() == owner; } /* not in a child of vfork, which shares our memory */
-static int watching(int fd) { return active && fd >= 0 && fd < MOST_FILES && files[fd].on && here(); }
+static int watching(int fd)
+{
+    if (!active || fd < 0 || fd >= MOST_FILES || !files[fd].on || !here()) return 0;
+    seen = files[fd].name;
+    return 1;
+}
 
 static void lock(void)
 {
-    if (pthread_mutex_lock(&control->lock) == EOWNERDEAD) pthread_mutex_consistent(&control->lock);
+    int taken = REAL(pthread_mutex_lock, int(pthread_mutex_t *))(&control->lock);
+    if (taken == EOWNERDEAD) pthread_mutex_consistent(&control->lock);
 }
 
-static void unlock(void) { pthread_mutex_unlock(&control->lock); }
+static void unlock(void) { REAL(pthread_mutex_unlock, int(pthread_mutex_t *))(&control->lock); }
 
 /* Write one record; the lock is held. Returns its number. */
 static uint64_t log_record(uint32_t kind, uint64_t inode, uint64_t at, uint64_t extra, const char *path,
@@ -145,17 +154,20 @@ static int turn(uint32_t class)
 /* A call that changes the folder if it is "watched": its turn, the call, and its record where it succeeds. */
 #define CHANGE(watched, class, call, record) do { \
     if (!(watched)) return call; \
+    turns_before(class, seen, 0); \
     int late; lock(); \
     if (FAILS(class)) return -1; \
     int result = call; \
     if (!result) record; \
-    unlock(); LATE(result); return result; } while (0)
+    unlock(); turns_gave_up(T_WRITES); LATE(result); return result; } while (0)
 
 /* -- paths ------------------------------------------------------------------------------------ */
 
 static int inside(const char *path)
 {
-    return !strncmp(path, folder, folder_length) && (path[folder_length] == '/' || !path[folder_length]);
+    if (strncmp(path, folder, folder_length) || (path[folder_length] != '/' && path[folder_length])) return 0;
+    seen = path[folder_length] ? path + folder_length + 1 : "";
+    return 1;
 }
 
 /* The path of an open file; 0 where there is none. */
@@ -217,6 +229,7 @@ static int watch(int fd, int flags)
     if (files[fd].on) {
         files[fd].inode = about.st_ino;
         files[fd].sync = (flags & O_ACCMODE) != O_RDONLY && (flags & O_DSYNC) != 0; /* O_SYNC has this bit too */
+        strncpy(files[fd].name, seen, sizeof files[fd].name - 1);
     }
     errno = saved;
     return files[fd].on;
@@ -227,12 +240,15 @@ static int do_open(int at, const char *path, int flags, mode_t mode)
     openat_type *real = REAL(openat64, openat_type);
     if (!here()) return real(at, path, flags, mode);
     if (!(flags & (O_CREAT | O_TRUNC))) {
+        char read_of[PATH_MAX];
+        if (turns_on() && ours(at, path, read_of)) turns_before(T_OPEN, seen, 0);
         int fd = real(at, path, flags, mode);
         if (fd >= 0 && fd < MOST_FILES) watch(fd, flags);
         return fd;
     }
     char full[PATH_MAX];
     if (!ours(at, path, full)) return real(at, path, flags, mode);
+    turns_before(C_CREATE, seen, 0);
     lock();
     struct stat before;
     int saved = errno, existed = !stat(full, &before), late = 0;
@@ -272,8 +288,11 @@ BOTH(FOPEN, fopen)
 
 int close(int fd)
 {
-    if (watching(fd)) files[fd].on = 0;
-    return REAL(close, int(int))(fd);
+    if (!watching(fd)) return REAL(close, int(int))(fd);
+    files[fd].on = 0;
+    int result = REAL(close, int(int))(fd);
+    turns_gave_up(T_LOCKS);
+    return result;
 }
 
 static int copied(int from, int to)
@@ -290,8 +309,15 @@ int dup2(int fd, int to) { return copied(fd, REAL(dup2, int(int, int))(fd, to));
 int dup3(int fd, int to, int flags) { return copied(fd, REAL(dup3, int(int, int, int))(fd, to, flags)); }
 
 typedef int fcntl_type(int, int, ...);
+static int locks(int what)
+{
+    return what == F_SETLK || what == F_SETLKW || what == F_GETLK
+           || what == F_OFD_SETLK || what == F_OFD_SETLKW || what == F_OFD_GETLK;
+}
+
 #define FCNTL(name) int name(int fd, int what, ...) { \
     va_list list; va_start(list, what); void *value = va_arg(list, void *); va_end(list); \
+    if (locks(what) && turns_on() && watching(fd)) return turns_fcntl(fd, what, value, seen); \
     int result = REAL(name, fcntl_type)(fd, what, value); \
     return what == F_DUPFD || what == F_DUPFD_CLOEXEC ? copied(fd, result) : result; }
 BOTH(FCNTL, fcntl)
@@ -327,6 +353,7 @@ static ssize_t put(int fd, const struct iovec *part, off_t at, int flags)
 /* Every kind of write ends here: parts to a place, or to the file's position. */
 static ssize_t do_write(int fd, const struct iovec *parts, int count, off_t at, int flags)
 {
+    turns_before(C_WRITE, seen, at == NO_OFFSET ? 0 : (uint64_t)at);
     struct iovec all = as_one(parts, count);
     lock();
     int what = turn(C_WRITE);
@@ -351,6 +378,7 @@ static ssize_t do_write(int fd, const struct iovec *parts, int count, off_t at, 
         log_record(WRITE, files[fd].inode, (uint64_t)start, synced, NULL, all.iov_base, (size_t)done);
     }
     unlock();
+    turns_gave_up(T_WRITES);
     if (count != 1) free(all.iov_base);
     errno = saved;
     if (what == A_FAIL_AFTER && done >= 0) { errno = control->error; return -1; }
@@ -366,7 +394,11 @@ ssize_t write(int fd, const void *data, size_t bytes)
         unlock();
         return done;
     }
-    if (!watching(fd)) return REAL(write, ssize_t(int, const void *, size_t))(fd, data, bytes);
+    if (!watching(fd)) {
+        ssize_t done = REAL(write, ssize_t(int, const void *, size_t))(fd, data, bytes);
+        turns_gave_up(T_WRITES); /* to a pipe, say */
+        return done;
+    }
     struct iovec one = { (void *)data, bytes };
     return do_write(fd, &one, 1, NO_OFFSET, 0);
 }
@@ -393,6 +425,24 @@ BOTH(PWRITEV, pwritev)
     return do_write(fd, parts, count, at, flags); }
 PWRITEV2(pwritev2)
 PWRITEV2(pwritev64v2)
+
+#define PREAD(name) ssize_t name(int fd, void *data, size_t bytes, off_t at) { \
+    if (turns_on() && watching(fd)) turns_before(T_READ, seen, (uint64_t)at); \
+    return REAL(name, ssize_t(int, void *, size_t, off_t))(fd, data, bytes, at); }
+BOTH(PREAD, pread)
+
+ssize_t read(int fd, void *data, size_t bytes)
+{
+    ssize_t (*real)(int, void *, size_t) = REAL(read, ssize_t(int, void *, size_t));
+    if (turns_on() && watching(fd)) turns_before(T_READ, seen, 0);
+    else if (turns_would_wait(fd)) {
+        turns_away();
+        ssize_t done = real(fd, data, bytes);
+        turns_before(T_WAIT, "pipe", 0);
+        return done;
+    }
+    return real(fd, data, bytes);
+}
 
 /* A copy inside the kernel is read and written instead, so that its bytes are seen. */
 static ssize_t copy_through(int from, off_t *from_at, int to, off_t *to_at, size_t bytes)
@@ -463,6 +513,7 @@ BOTH(FALLOCATE, fallocate)
 
 #define POSIX_FALLOCATE(name) int name(int fd, off_t at, off_t bytes) { \
     if (!watching(fd)) return REAL(name, int(int, off_t, off_t))(fd, at, bytes); \
+    turns_before(C_SIZE, seen, 0); \
     lock(); \
     int what = turn(C_SIZE); \
     if (what == A_FAIL || what == A_SHORT) { unlock(); return control->error; } \
@@ -549,6 +600,7 @@ int symlinkat(const char *target, int at, const char *path) { return do_symlink(
 #define FLUSH(name, full_) int name(int fd) { \
     if (!watching(fd)) return REAL(name, int(int))(fd); \
     uint64_t inode = files[fd].inode; \
+    turns_before(C_SYNC, seen, 0); \
     int late; lock(); \
     if (FAILS(C_SYNC)) return -1; \
     uint64_t begun = log_record(SYNC_BEGIN, inode, 0, full_, NULL, NULL, 0); \

@@ -38,6 +38,7 @@ NO_ACTION, KILL, KILL_HALF, FAIL, SHORT, FAIL_AFTER = range(6)
 _RECORD = struct.Struct("<IIQQQQII")
 _CONTROL = struct.Struct("<QQQIIiIQQQ")
 _CONTROL_BYTES = 4096
+_SOURCES = ("memory.c", "recorder.c", "turns.c", "turns.h")
 
 
 class NoRecorder(Exception):
@@ -103,8 +104,8 @@ def classes_of(names: tuple[str, ...]) -> int:
 
 def library() -> Path:
     """The compiled recorder, or NoRecorder. Compiling takes about a second, once."""
-    source = Path(__file__).with_name("recorder.c")
-    text = source.read_bytes()
+    sources = [Path(__file__).with_name(name) for name in _SOURCES]
+    text = b"".join(source.read_bytes() for source in sources)
     compiler = next((found for name in (os.environ.get("CC", ""), "cc", "gcc", "clang")
                      if name and (found := shutil.which(name))), None)
     digest = hashlib.sha256(text + os.uname().machine.encode()).hexdigest()[:16]
@@ -116,7 +117,7 @@ def library() -> Path:
         raise NoRecorder("no C compiler was found (cc, gcc, clang, or the one named by CC); install one")
     for cache in _caches():
         try:
-            return _compile(compiler, source, cache / f"recorder-{digest}.so")
+            return _compile(compiler, sources, cache / f"recorder-{digest}.so")
         except OSError:
             continue  # this folder cannot be written; the temporary one can
     raise NoRecorder("there is no folder in which the compiled recorder could be kept")
@@ -127,13 +128,14 @@ def _caches() -> list[Path]:
     return [Path(home) / "raxlog", Path(tempfile.gettempdir()) / f"raxlog-{os.getuid()}"]
 
 
-def _compile(compiler: str, source: Path, target: Path) -> Path:
+def _compile(compiler: str, sources: list[Path], target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if target.parent.stat().st_uid != os.getuid():
         raise PermissionError(f"{target.parent} belongs to another user")
     building = target.with_name(f"{target.name}.{os.getpid()}")
     done = subprocess.run(
-        [compiler, "-O2", "-shared", "-fPIC", "-o", str(building), str(source), "-ldl", "-lpthread"],
+        [compiler, "-O2", "-shared", "-fPIC", "-o", str(building),
+         *(str(one) for one in sources if one.suffix == ".c"), "-ldl", "-lpthread"],
         capture_output=True, text=True, check=False,
     )
     if done.returncode != 0:

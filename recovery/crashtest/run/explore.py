@@ -17,6 +17,7 @@ from ..record import recorder
 from . import stage
 from .interrupts import Interrupts
 from .report import CrashTestFailed, CrashTestReport
+from .schedules import Schedules
 
 A = TypeVar("A")  # what a workload acknowledges
 DEFAULT_TIMEOUT = 30.0
@@ -24,7 +25,8 @@ _LAST_SECONDS = 10.0
 _START = "import sys; from raxlog.recovery.crashtest.run.stage import main; sys.exit(main())"
 
 
-def explore(workload: Callable[[Path, Callable[[A], None]], object], check: Callable[[Path, list[A]], object], *,
+def explore(workload: Callable[[Path, Callable[[A], None]], object] |
+            Sequence[Callable[[Path, Callable[[A], None]], object]], check: Callable[[Path, list[A]], object], *,
             modes: Sequence[stage.Mode], seed: int | None = None, budget: float | None = None,
             timeout: float = DEFAULT_TIMEOUT, keep: str | Path | None = None,
             workers: int | None = None) -> CrashTestReport:
@@ -35,7 +37,9 @@ def explore(workload: Callable[[Path, Callable[[A], None]], object], check: Call
     if the folder does not hold what was promised; it may write. Both run in processes of their own, so they
     must be functions of a module (not lambdas or nested), or functools.partial of such.
 
-    ``modes``    KillAt, PowerCut, Storm, Errors, Interrupts
+    Several workloads, in a list, run side by side under the mode Schedules alone, each in a process of its own.
+
+    ``modes``    KillAt, PowerCut, Storm, Errors, Interrupts, Schedules
     ``seed``     the same seed draws the same cases; None: random, shown in the report
     ``budget``   seconds for all modes together; the report names what was left out
     ``timeout``  seconds for one run or check; a longer one counts as a failure, "stuck"
@@ -45,7 +49,12 @@ def explore(workload: Callable[[Path, Callable[[A], None]], object], check: Call
     cannot be pickled.
     """
     if not modes:
-        raise InvalidArgument("explore() needs at least one mode: KillAt, PowerCut, Storm, Errors or Interrupts")
+        raise InvalidArgument(
+            "explore() needs at least one mode: KillAt, PowerCut, Storm, Errors, Interrupts or Schedules"
+        )
+    workloads = (workload,) if callable(workload) else tuple(workload)
+    if len(workloads) != 1 and (not workloads or not all(isinstance(mode, Schedules) for mode in modes)):
+        raise InvalidArgument("several workloads run side by side under the mode Schedules alone; give one function")
     if seed is None:
         seed = random.SystemRandom().randrange(1 << 32)
     missing = ""
@@ -60,7 +69,7 @@ def explore(workload: Callable[[Path, Callable[[A], None]], object], check: Call
     except recorder.NoRecorder as reason:
         missing = str(reason)
     place = Path(keep) if keep is not None else Path(tempfile.gettempdir()) / f"raxlog-crashtest-{seed}"
-    job = stage.Job(workload, check, list(modes), seed, place.absolute(), budget, timeout,
+    job = stage.Job(workloads, check, list(modes), seed, place.absolute(), budget, timeout,
                     workers or len(os.sched_getaffinity(0)), missing)
     try:
         packed = pickle.dumps(job)

@@ -192,7 +192,8 @@ def _failure_lines(failure: Failure) -> list[str]:
     found = failure.found.strip().splitlines() or [""]
     lines = [f"    ✗ {failure.where}; {failure.acked} acks", *(f"        {line}" for line in found[:12])]
     if failure.shrunk:
-        lines.append(f"      smallest: {failure.shrunk}")
+        first, *others = failure.shrunk.splitlines()
+        lines += [f"      smallest: {first}", *(f"      {line}".rstrip() for line in others)]
     if failure.kept:
         lines.append(f"      replay:   {failure.replay}")
     return lines

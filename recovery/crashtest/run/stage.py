@@ -57,7 +57,7 @@ class Mode(Protocol):
 class Job:
     """What explore() sends to the stage."""
 
-    workload: Workload
+    workloads: tuple[Workload, ...]  # several run side by side
     check: Check
     modes: list[Mode]
     seed: int
@@ -66,6 +66,11 @@ class Job:
     timeout: float
     workers: int
     no_recorder: str  # why it is missing, or ""
+
+    @property
+    def workload(self) -> Workload:
+        """The first, and for most modes the only one."""
+        return self.workloads[0]
 
 
 @dataclass
@@ -203,7 +208,7 @@ def perform(job: Job) -> CrashTestReport:
     import_module(f"{__name__.partition('.')[0]}.store")  # by name, as it lies above: no case is to load what all use
     gc.collect()
     gc.freeze()  # children need not scan, and so copy, what exists now
-    report = CrashTestReport(_name(job.workload), _name(job.check), job.seed)
+    report = CrashTestReport(", ".join(map(_name, job.workloads)), _name(job.check), job.seed)
     for mode in job.modes:
         result = ModeResult(mode.name)
         report.modes.append(result)

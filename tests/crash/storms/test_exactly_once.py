@@ -122,7 +122,7 @@ def disturbed(path: Path, work: Worker, kills: int, rng: random.Random) -> int:
     return placed
 
 
-def outcome(path: Path) -> tuple[Invoices, dict[bytes, bytes]]:
+def outcome(path: Path) -> tuple[Invoices, dict[str | bytes, bytes]]:
     with raxlog.open(path, readonly=True) as store:
         group = store.stream("orders").group("invoicing")
         assert group.pending().total == 0
@@ -130,7 +130,7 @@ def outcome(path: Path) -> tuple[Invoices, dict[bytes, bytes]]:
         return [entry.pairs for entry in store.stream("invoices").range()], dict(store.state)
 
 
-def undisturbed(path: Path, placed: int) -> tuple[Invoices, dict[bytes, bytes]]:
+def undisturbed(path: Path, placed: int) -> tuple[Invoices, dict[str | bytes, bytes]]:
     with raxlog.open(path) as store:
         store.stream("orders").extend(orders(0, placed))
         store.stream("orders").create_group("invoicing", "0")

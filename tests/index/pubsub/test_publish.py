@@ -14,6 +14,7 @@ import raxlog
 from children import Child
 from counting import commits_of, other_threads
 from raxlog.index.pubsub import inbox, live_subscription, ring
+from raxlog.index.subjects import sublist
 from raxlog.storage.format import records
 
 
@@ -428,3 +429,16 @@ def test_with_an_encoding_messages_and_names_are_text(tmp_path: Path) -> None:
         assert message is not None
         assert (message.subject, message.fields, live.queue) == ("a.ü", {"x": "ö"}, "q")
         assert next(iter(store.stream("ströme"))).subject == "a.ü"
+
+
+@pytest.mark.parametrize("name", [ring.STATE_KEY, sublist.STATE_KEY])
+def test_a_stream_may_have_the_name_of_a_record_that_publishing_keeps_warm(store: raxlog.Store, name: bytes) -> None:
+    store.bind("a", "s")
+    with store.subscribe("a") as subscription:
+        for n in range(3):
+            assert store.publish("a", {"n": n}) == 2
+            store.stream(name).append({"n": n})
+            assert subscription.get(timeout=5).fields["n"] == str(n)
+    assert (len(store.stream(name)), len(store.stream("s"))) == (3, 3)
+    store.bind("a", "t")
+    assert list(store.publish("a", {"n": 3}).ids) == ["s", "t"]

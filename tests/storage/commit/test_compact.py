@@ -9,7 +9,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import forkserver
 import lmdb
 import pytest
 import raxlog
@@ -635,7 +635,7 @@ def test_what_was_killed_as_it_wrote_its_mark_can_be_compacted_by_another_beside
     def open_at(step: str, *_: int) -> None:
         if step == "copied":
             program = f"import raxlog\nwith raxlog.open({str(path)!r}) as store: print(len(store.stream('b')))"
-            opened = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+            opened = forkserver.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
             assert opened.stdout == "60\n", opened.stderr
 
     with raxlog.open(path, durability=durability) as store:

@@ -17,6 +17,7 @@ import pytest
 import raxlog
 from children import Child
 from commit_cases import HeldBatch, in_threads, put, stored, submit
+from raxlog.storage import kernels
 from raxlog.storage.commit import commits
 from raxlog.storage.log.transaction import WriteTransaction
 
@@ -106,6 +107,78 @@ def test_ctrl_c_in_the_leader_undoes_it_and_the_others_go_on(store: raxlog.Store
     assert not follower.is_alive()
     assert stored(store, b"leader") is None
     assert all(stored(store, b"%d" % n) for n in range(5))
+
+
+def test_ctrl_c_in_the_leader_of_a_batch_costs_the_others_of_it_nothing(store: raxlog.Store) -> None:
+    inside, threads = threading.Event(), []
+
+    def operation(txn: WriteTransaction) -> None:
+        put(b"leader")(txn)
+        inside.set()
+        for _ in range(3000):
+            time.sleep(0.01)
+
+    def conduct() -> None:
+        held.wait_for_queue(1)  # the main thread's
+        for n in range(3):
+            threads.append(threading.Thread(target=submit, args=(store, put(b"%d" % n)), daemon=True))
+            threads[-1].start()
+            held.wait_for_queue(2 + n)
+        held.let_go()
+        assert inside.wait(10)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    held = HeldBatch(store)
+    conductor = threading.Thread(target=conduct)
+    conductor.start()
+    with pytest.raises(KeyboardInterrupt):
+        submit(store, operation)
+    for thread in [conductor, *threads]:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert stored(store, b"leader") is None
+    assert [stored(store, b"%d" % n) for n in range(3)] == [b"v"] * 3
+
+
+class HeldUp:
+    """A lead that one thread does not come to before it is let go: so long takes a signal's handler, or a debugger."""
+
+    def __init__(self, lead: Any) -> None:
+        self._lead = lead
+        self.thread = threading.Thread(daemon=True)
+        self.reached, self.go = threading.Event(), threading.Event()
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is self.thread:
+            self.reached.set()
+            assert self.go.wait(60)
+        self._lead.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lead.release()
+
+    def locked(self) -> bool:
+        return bool(self._lead.locked())
+
+
+def test_a_call_that_is_held_up_before_it_leads_keeps_no_other_waiting_and_is_done_in_the_end(
+    store: raxlog.Store,
+) -> None:
+    if kernels.speed() != "plain Python":
+        pytest.skip("the lock of a compiled kernel cannot be replaced")
+    shared: Any = store._env.commits
+    shared.leading = held = HeldUp(shared.leading)
+    held.thread = threading.Thread(target=submit, args=(store, put(b"held up")), daemon=True)
+    held.thread.start()
+    assert held.reached.wait(10)
+    begun = time.monotonic()
+    submit(store, put(b"other"))
+    assert time.monotonic() - begun < 5  # of 30 that it may wait
+    assert stored(store, b"held up") is None
+    held.go.set()
+    held.thread.join(10)
+    assert not held.thread.is_alive()
+    assert stored(store, b"held up") == b"v"
 
 
 @pytest.mark.storm

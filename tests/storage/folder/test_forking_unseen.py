@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import forkserver
 import pytest
 import raxlog
 
@@ -16,6 +16,7 @@ import ctypes, gc, os, sys, threading, time
 import raxlog
 
 path = sys.argv[1]
+sys.stdout.reconfigure(line_buffering=True)  # what is left in a buffer, a fork's end would print again
 
 def fork(late_hook=False):
     time.sleep(0.1)  # Python's own lock does not survive a fork of C beside a thread that waits for it
@@ -57,8 +58,8 @@ def opened(**options):
 
 def run(path: Path, program: str) -> list[str]:
     """What a program with an unseen fork prints, in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", PRELUDE + textwrap.dedent(program), str(path)], text=True,
-                          capture_output=True, timeout=120, check=False, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    done = forkserver.run([sys.executable, "-c", PRELUDE + textwrap.dedent(program), str(path)], text=True,
+                          capture_output=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
@@ -66,7 +67,7 @@ def run(path: Path, program: str) -> list[str]:
 def in_a_new_process(path: Path) -> int:
     """The entries that another process finds, in a store that it finds sound."""
     code = "import sys, raxlog; s = raxlog.open(sys.argv[1]); print(len(s.stream('q'))); assert not s.last_end.problems"
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    done = forkserver.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     return int(done.stdout)
 
 

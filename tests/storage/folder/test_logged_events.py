@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import forkserver
 import pytest
 import raxlog
 from elsewhere import writing
@@ -29,7 +30,7 @@ def test_an_opening_after_a_kill_is_logged_and_one_after_a_close_is_not(
         tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "store.rax"
     program = f"import os, raxlog; raxlog.open({str(path)!r}).stream('a').append({{'n': 1}}); os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", program], check=False)
+    forkserver.run([sys.executable, "-c", program], check=False)
     caplog.set_level(logging.INFO, "raxlog")
     with raxlog.open(path):
         pass
@@ -46,7 +47,7 @@ def test_a_program_without_logging_prints_nothing_of_an_end_that_lost_nothing(tm
     path = tmp_path / "store.rax"
     program = f"import os, raxlog; raxlog.open({str(path)!r}).stream('a').append({{'n': 1}}); os.kill(os.getpid(), 9)"
     for _ in range(2):  # the second one opens what the first one left
-        done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+        done = forkserver.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
         assert (done.stdout, done.stderr) == ("", "")
 
 
@@ -82,7 +83,7 @@ store = raxlog.open(sys.argv[1], readonly=True)
 txn = store._env.map.begin_read()
 os.kill(os.getpid(), 9)"""
     with raxlog.open(path) as store:
-        subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+        forkserver.run([sys.executable, "-c", program, str(path)], check=False)
         caplog.set_level(logging.INFO, "raxlog")
         assert store.readers() == []
         [record] = logged(caplog)

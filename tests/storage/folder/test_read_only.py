@@ -294,7 +294,7 @@ def test_scans_beside_writers_that_come_and_go_are_whole_or_refused(public_path:
                 refused += 1
             else:
                 assert len(found) == count
-                assert [key for key, value in found.items() if not value.startswith(key + b":")] == []
+                assert [key for key, value in found.items() if not value.startswith(f"{key}:".encode())] == []
                 assert len({value[7:] for value in found.values()}) == 1, "of no one commit"
                 whole += 1
         say((whole, refused))

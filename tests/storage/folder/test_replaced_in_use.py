@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 from children import Child
@@ -49,7 +50,7 @@ with raxlog.open({str(path)!r}) as store:
     store.stream("z").trim(maxlen=1)
     store.compact()
 """
-    subprocess.run([sys.executable, "-c", program], check=True)  # not forked: that has what is open here
+    forkserver.run([sys.executable, "-c", program], check=True)  # not forked: that has what is open here
 
 
 # -- a backup, over an open store ------------------------------------------------------------------

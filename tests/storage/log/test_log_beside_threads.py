@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import lmdb
 import pytest
 import raxlog
@@ -205,7 +206,7 @@ os.kill(os.getpid(), signal.SIGKILL)
                          ids=["struck behind LMDB's commit", "taken in by a reader", "undone beside a reader",
                               "struck in a read"])
 def test_where_threads_meet_or_an_exception_strikes_each_commit_is_there_once(tmp_path: Path, steps: str) -> None:
-    ended = subprocess.run([sys.executable, "-c", BEGIN + steps + END, tmp_path / "s.rax"], capture_output=True,
+    ended = forkserver.run([sys.executable, "-c", BEGIN + steps + END, tmp_path / "s.rax"], capture_output=True,
                            text=True, check=False, timeout=60, env={**os.environ, "RAXLOG_PURE": "1"})
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert raxlog.check(tmp_path / "s.rax").ok
@@ -332,7 +333,7 @@ def test_an_idle_child_of_a_killed_process_keeps_neither_its_lock_nor_its_lease(
         for n in range(200):
             store.stream("s").append({"n": n, "x": os.urandom(5000)})
         store.stream("s").trim(maxlen=10)
-        killed = subprocess.run([sys.executable, "-c", FORKS, path, work], stdout=subprocess.PIPE, check=False,
+        killed = forkserver.run([sys.executable, "-c", FORKS, path, work], stdout=subprocess.PIPE, check=False,
                                 timeout=60)
         assert killed.returncode == -signal.SIGKILL
         child = int(killed.stdout)

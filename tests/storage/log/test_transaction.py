@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from raxlog.storage.errors import CorruptionError
-from raxlog.storage.log.transaction import Overlay, Version, View, seek
-from raxlog.storage.trees.rax import step_before
+from raxlog.storage.log.cursor import LogCursor, cursor_over, seek
+from raxlog.storage.log.transaction import Overlay, Version, View
 
 KEYS = [b"%02d" % n for n in range(12)]
 
@@ -96,13 +96,13 @@ def test_a_cursor_shows_one_state_beside_a_writer(
 
     log = SimpleNamespace(pos=len(changes))
     with View(log, Rows(list(below), write if busy else nothing), overlay, False) as view:
-        cursor = view.cursor()
+        cursor = cursor_over(view)
         place = None  # None: nowhere yet
         for move in moves:
             if isinstance(move, bytes):
                 found, place = cursor.set_range(move), bisect_left(expected, move)
             elif isinstance(move, tuple):
-                found, place = step_before(cursor, move[0]), bisect_left(expected, move[0]) - 1
+                found, place = cursor.set_before(move[0]), bisect_left(expected, move[0]) - 1
             elif move in ("first", "last") or place is None:
                 to_first = move in ("first", "next")
                 found, place = cursor.first() if to_first else cursor.last(), 0 if to_first else len(expected) - 1
@@ -143,7 +143,8 @@ AT_EACH_BYTECODE = """
 import sys
 from types import SimpleNamespace
 sys.path.insert(0, sys.argv[1])
-from raxlog.storage.log.transaction import LogCursor, Overlay, View
+from raxlog.storage.log.cursor import LogCursor, cursor_over
+from raxlog.storage.log.transaction import Overlay, View
 from test_transaction import Rows
 
 codes = {part.__code__ for part in vars(LogCursor).values() if hasattr(part, "__code__")}
@@ -189,7 +190,7 @@ def walk_struck(begin, apart):
     global left, gap
     left, gap = begin, apart
     with View(SimpleNamespace(pos=5), Rows(below, lambda: None), overlay, False) as view:
-        cursor = view.cursor()
+        cursor = cursor_over(view)
         sys.settrace(trace)
         try: return walk(cursor)
         finally: sys.settrace(None)
@@ -217,7 +218,7 @@ MANY = [b"%03d" % n for n in range(60)]
 
 
 def rows_of(view: View) -> list[tuple[bytes, bytes]]:
-    cursor, found = view.cursor(), []
+    cursor, found = cursor_over(view), []
     there = cursor.first()
     while there:
         found.append((cursor.key(), cursor.value()))
@@ -227,18 +228,18 @@ def rows_of(view: View) -> list[tuple[bytes, bytes]]:
 
 def move_about(view: View, start: bytes) -> list[tuple[bytes, bytes] | None]:
     """What a cursor shows from ``start`` on, back, and forth again: each turn from each place."""
-    cursor = view.cursor()
+    cursor = cursor_over(view)
     found = [cursor.item() if cursor.set_range(start) else None]
     while found[-1] is not None and len(found) < 60:
         for move in (cursor.next, cursor.prev, cursor.next):
             found.append(cursor.item() if move() else None)
             if found[-1] is None:
                 break
-    cursor = view.cursor()
+    cursor = cursor_over(view)
     found.append(cursor.item() if cursor.set_range(start) else None)
     while found[-1] is not None:
         found.append(cursor.item() if cursor.prev() else None)
-    return [*found, cursor.item() if step_before(cursor, start) else None]
+    return [*found, cursor.item() if cursor.set_before(start) else None]
 
 
 def expected_of(state: dict[bytes, bytes], start: bytes) -> list[tuple[bytes, bytes] | None]:
@@ -293,7 +294,7 @@ def test_runs_of_deleted_keys_are_skipped_by_each_view_as_it_must_see_them(
             state = after
         views.append((View(log, raw, overlay, False), state))
         for view, expected in views:
-            cursor = view.cursor()
+            cursor = cursor_over(view)
             behind = sorted(item for item in expected.items() if item[0] >= start)
             assert cursor.set_range(start) == bool(behind)
             assert not behind or (cursor.key(), cursor.value()) == behind[0]
@@ -309,7 +310,7 @@ def test_the_first_key_is_found_in_a_step_however_many_were_deleted_before_it() 
     overlay = Overlay(0)
     writer = View(SimpleNamespace(pos=0), Rows(keys, lambda: next(moves)), overlay, True)
     for key in keys:
-        cursor = writer.cursor()
+        cursor = cursor_over(writer)
         assert cursor.first()
         assert cursor.key() == key
         overlay.write(key, None, writer.upto)
@@ -326,7 +327,7 @@ def test_a_step_takes_as_long_however_many_keys_around_it_have_changed(backward:
         overlay.write(key, b"log", 1)
     view = View(SimpleNamespace(pos=1), Rows(keys, lambda: next(moves)), overlay, False)
     for key in keys[::7]:
-        cursor = view.cursor()
+        cursor = cursor_over(view)
         assert cursor.set_range(key)
         assert cursor.item() == (key, b"log")
         if backward and key != keys[0]:
@@ -358,6 +359,13 @@ def test_a_search_is_right_or_raises_where_one_row_shows_another_key(
     assert found in right
 
 
+def back_to_the_first(cursor: LogCursor, back: list[tuple[bytes, bytes]]) -> None:
+    there = cursor.last()
+    while there:
+        back.append(cursor.item())
+        there = cursor.prev()
+
+
 def test_a_value_that_the_log_has_replaced_is_not_shown_where_a_damaged_page_leads_back() -> None:
     overlay, rows = Overlay(0), Rows([], lambda: None)
     rows.keys = [b"a", b"b", b"c", b"d", b"a", b"b"]  # the first leaf comes a second time
@@ -366,11 +374,9 @@ def test_a_value_that_the_log_has_replaced_is_not_shown_where_a_damaged_page_lea
         overlay.write(key, b"log", 1)
     view = View(SimpleNamespace(pos=1), rows, overlay, False)
     assert rows_of(view) == [(b"a", b"log"), (b"b", b"log"), (b"c", b"lmdb"), (b"d", b"lmdb"), (b"e", b"log")]
-    cursor, back = view.cursor(), []
-    there = cursor.last()
-    while there:
-        back.append(cursor.item())
-        there = cursor.prev()
+    back: list[tuple[bytes, bytes]] = []
+    with pytest.raises(CorruptionError, match="comes behind"):
+        back_to_the_first(cursor_over(view), back)
     assert (b"a", b"lmdb") not in back
     assert (b"b", b"lmdb") not in back
 
@@ -383,7 +389,7 @@ def test_a_search_for_the_key_before_that_skips_deleted_rows_does_not_end_behind
         overlay.write(key, None, 1)
     view = View(SimpleNamespace(pos=1), rows, overlay, False)
     with pytest.raises(CorruptionError, match="comes behind"):
-        step_before(view.cursor(), b"e")
+        cursor_over(view).set_before(b"e")
 
 
 @given(below=st.sets(st.sampled_from(KEYS[:5])), moves=st.lists(st.one_of(
@@ -397,7 +403,7 @@ def test_a_cursor_of_a_transaction_sees_what_the_transaction_writes_beside_it(
     overlay = Overlay(0)
     writer = View(SimpleNamespace(pos=0), Rows(list(below), lambda: None), overlay, True)
     state = dict.fromkeys(below, b"lmdb")
-    cursor, here = writer.cursor(), None
+    cursor, here = cursor_over(writer), None
     for move in moves:
         if isinstance(move, tuple):
             key, there = move
@@ -417,4 +423,5 @@ def test_a_cursor_of_a_transaction_sees_what_the_transaction_writes_beside_it(
             found, right = cursor.prev(), sorted(key for key in state if key < here)[-1:]
         assert found == bool(right)
         here = right[0] if right else None
-        assert (cursor.key(), cursor.value()) == ((here, state[here]) if here is not None else (b"", b""))
+        assert cursor.eof == (here is None)
+        assert here is None or cursor.item() == (here, state[here])

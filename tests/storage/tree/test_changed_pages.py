@@ -84,7 +84,7 @@ def longer_run(data: bytes, root: int, leaf: int) -> tuple[int, bytes]:
 ])  # fmt: skip
 def test_a_damaged_page_is_not_written_to_and_the_log_keeps_all(path: Path, spoil: Spoil, is_deleted: bool) -> None:
     expected = dict.fromkeys(KEYS, b"v" * 60) | {KEYS[0]: b"long" * 3000}
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         store.state.update(expected)
         checkpoint(store)
         data_file = store._env.map.generation / "data.mdb"
@@ -113,10 +113,10 @@ def test_a_damaged_page_is_not_written_to_and_the_log_keeps_all(path: Path, spoi
             store.close()
     assert data_file.read_bytes() == damaged, "nothing has been written to it"
     raxlog.salvage(path, path.with_name("new.rax"))
-    with raxlog.open(path.with_name("new.rax")) as store:
+    with raxlog.open(path.with_name("new.rax"), encoding=None) as store:
         assert dict(store.state.items()) == expected
     data_file.write_bytes(data)
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         assert dict(store.state.items()) == expected
         checkpoint(store)
         assert dict(store.state.items()) == expected
@@ -125,7 +125,7 @@ def test_a_damaged_page_is_not_written_to_and_the_log_keeps_all(path: Path, spoi
 
 def test_a_value_that_became_shorter_in_one_transaction_keeps_its_pages_and_is_no_damage(path: Path) -> None:
     """A compaction puts all that was written beside it into the copy so, in few transactions."""
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         store.state.update(dict.fromkeys(KEYS, b"v" * 60))
         checkpoint(store)
         with store._env.map.log.tree.write() as txn:
@@ -141,7 +141,7 @@ def test_a_value_that_became_shorter_in_one_transaction_keeps_its_pages_and_is_n
 
 def test_a_damaged_page_beside_one_that_loses_its_rows_is_not_written_to(path: Path) -> None:
     """LMDB would move rows of it."""
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         store.state.update(dict.fromkeys(KEYS, b"v" * 60))
         checkpoint(store)
         data_file = store._env.map.generation / "data.mdb"
@@ -165,7 +165,7 @@ def test_a_damaged_page_beside_one_that_loses_its_rows_is_not_written_to(path: P
 
 
 def test_a_damaged_list_of_free_pages_is_not_written_to(path: Path) -> None:
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         for value in (b"one", b"two"):
             store.state[b"key"] = value
             checkpoint(store)
@@ -182,6 +182,6 @@ def test_a_damaged_list_of_free_pages_is_not_written_to(path: Path) -> None:
             opened.seek(PAGE * free_root + 11)
             opened.write(b"\0")
         checkpoint(store)
-    with raxlog.open(path) as store:
+    with raxlog.open(path, encoding=None) as store:
         assert store.state[b"key"] == b"three"
     assert raxlog.check(path).ok

@@ -70,7 +70,7 @@ def packed(data: bytes, rng: random.Random) -> bytes:
     return bytes(made)
 
 
-@given(st.randoms(use_true_random=False), st.integers(1, 3000))
+@given(st.randoms(use_true_random=True), st.integers(1, 3000))  # one seed: else each byte is a draw of its own
 def test_what_lzf_has_packed_is_unpacked(rng: random.Random, size: int) -> None:
     data = bytes(rng.choice(b"aab") for _ in range(size))
     small = packed(data, rng)

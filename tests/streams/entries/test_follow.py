@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 import threading
 import time
 
+import forkserver
 import pytest
 import raxlog
 
@@ -39,7 +39,7 @@ def test_entries_of_another_process_come_once_in_order_however_often_it_is_begun
     orders = store.stream("orders")
     orders.append({"n": -1})
     follower = orders.follow("$", timeout=20)
-    with subprocess.Popen([sys.executable, "-c", APPEND, str(store.path), str(seed), str(many)]) as writer:
+    with forkserver.Popen([sys.executable, "-c", APPEND, str(store.path), str(seed), str(many)]) as writer:
         found = []
         while len(found) < many:
             for entry in follower:

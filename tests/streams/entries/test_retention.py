@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -270,11 +270,37 @@ def test_without_retention_the_header_is_as_before_and_after_its_removal(store: 
     before = row()
     assert stream.configure(retention=Retention()).to_dict() == {}
     assert stream.configure(retention=Retention(max_bytes=10**6)).retention == Retention(max_bytes=10**6)
-    assert row()[16:] == [sum(len(n.listpack) + 30 for n in nodes_of(store, b"s")), None,
-                          (None, None, 10**6, False, None)]
+    assert row()[4:] == [None, [None, None, 10**6, False, None]]
+    assert row()[1] == before[1] != bytes(112)
     assert stream.configure(retention=Retention()).retention == Retention()
     assert row() == before
     assert stream.info().retention is None
+
+
+def test_a_handle_made_with_a_retention_configures_its_stream(path: Path) -> None:
+    kept, other = Retention(maxlen=5, max_age=timedelta(hours=1)), Retention(max_bytes=10**6)
+    with raxlog.open(path) as store:
+        made = store.stream("new", retention=kept, codec="json", node_max_entries=1)
+        assert store.streams() == ["new"]
+        assert made.info().retention == Retention(maxlen=5, max_age=3600.0)
+        assert (made.codec, store.stream("new").codec) == ("json", "json")
+        made.extend({"n": n} for n in range(20))
+        assert [entry.value for entry in made] == [{"n": n} for n in range(15, 20)]
+        store.stream("new", retention=other)  # another one: the last counts
+        before = store._env.map.last_transaction_id()
+        assert store.stream("new", retention=other).info().retention == other
+        assert store._env.map.last_transaction_id() == before, "what is set already takes a commit"
+        with pytest.raises(raxlog.InvalidArgument, match="maxlen"):
+            store.stream("refused", retention=Retention(maxlen=0))
+        with pytest.raises(raxlog.InvalidArgument, match=r"Retention\(\) removes it"):
+            store.stream("refused", retention={"maxlen": 5})  # type: ignore[arg-type]
+        with suppress(KeyError), store.transaction() as tx:
+            tx.stream("undone", retention=kept)
+            assert tx.streams() == ["new", "undone"]
+            raise KeyError
+        assert store.streams() == ["new"]
+    with raxlog.open(path, readonly=True) as store, pytest.raises(raxlog.ReadOnlyStore):
+        store.stream("new", retention=kept)
 
 
 def test_to_set_a_rule_costs_no_more_in_a_long_stream(store: raxlog.Store) -> None:

@@ -190,6 +190,17 @@ def test_who_stands_behind_a_stopped_reader_is_served(queue: raxlog.Store) -> No
         assert [entry.id for entry in readers[next_one].outcome] == [sid]
 
 
+def test_a_stop_between_two_looks_of_a_read_ends_it(queue: raxlog.Store) -> None:
+    class Second(threading.Event):
+        asked = 0
+
+        def is_set(self) -> bool:
+            self.asked += 1
+            return self.asked > 1
+
+    assert queue.stream("s").group("g").read("w", timeout=60, stop=Second()) == []
+
+
 def test_an_entry_that_comes_with_the_stop_is_delivered_or_left(queue: raxlog.Store) -> None:
     print(f"RAXLOG_SEED={SEED}")
     rng = random.Random(SEED)

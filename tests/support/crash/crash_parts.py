@@ -10,6 +10,7 @@
     contention   appends beside kills           test_contention.py
     fuzz         inputs of decoders             test_fuzz_decoders.py
     reader       commits beside a long read     test_long_reader.py
+    schedules    orders of several processes    test_schedules.py
 
 Each gives an Outcome, or raises where something is wrong. ``keep`` is where what has failed stays.
 """
@@ -42,7 +43,8 @@ from children import Child
 from crowd import Crowd
 from environment_cases import cut_off_reserve
 from flipped_stores import TOLD, Flipper
-from raxlog.crashtest import Errors, Interrupts, KillAt, ModeResult, PowerCut, Report, Storm, explore
+from raxlog.crashtest import Errors, Interrupts, KillAt, ModeResult, PowerCut, Report, Schedules, Storm, explore
+from side_by_side import SCENARIOS
 
 IGNORED = ("shared", "lock.mdb", "log-state")  # nothing in them is believed after a start, but for slots
 CLEAR = (raxlog.RaxlogError,)
@@ -234,6 +236,17 @@ OPENINGS = tuple(f"raxlog.{one}" for one in (
         "locks.presence", "locks.writer_lock", "engine.compaction", "engine.registry", "log.log",
         "log.ring", "log.checkpoint",
 "wake.wake_file", "wake.watcher"))))
+
+
+def schedules(name: str, many: int, seed: int, keep: Path) -> Outcome:
+    """So many orders of the steps of one scenario."""
+    scenario = SCENARIOS[name]
+    mode = told(explore(scenario.workloads, scenario.check, modes=[Schedules(many, prepare=scenario.prepare)],
+                        seed=seed, keep=keep, timeout=120))
+    assert mode.status != "not run", mode.reason
+    outcome = Outcome()
+    outcome.add(mode)
+    return outcome
 
 
 def interrupts(workload: str, how: str, most: int, seed: int, keep: Path, *,

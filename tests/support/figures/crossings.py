@@ -25,8 +25,8 @@ WARM = 500  # calls before it: by then the process has the kernel's events of it
 CALLS = 5  # that are looked at
 MOST = {  # files, changes of file (by the clock a read takes two less or more); and what they should come to
     "append": ((15, 35), (11, 30)),
-    "group read of 1": ((23, 88), (17, 90)),
-    "ack of 1": ((18, 56), (15, 50)),
+    "group read of 1": ((22, 82), (17, 90)),
+    "ack of 1": ((18, 54), (15, 50)),
     "publish to a bound stream": ((21, 58), (15, 50)),
     "open": ((45, 182), (28, 120)),
 }

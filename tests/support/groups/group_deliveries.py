@@ -8,6 +8,7 @@ from typing import Any
 
 import raxlog
 from group_commands import CONSUMERS, GROUPS, GroupCommands
+from raxlog.stream.node.stream_id import time_at
 from redis_groups import STREAMS, as_pair, entries_reply, id_reply
 
 HOUR = 3_600_000  # ms; idle times are 0 or hours, so that milliseconds decide nothing
@@ -214,7 +215,7 @@ class Run(GroupCommands):
             if 0 <= given < now:
                 self.given_times.add(given)
             words += ["TIME", given]
-            options["time"] = given / 1000
+            options["time"] = time_at(given)
         if rng.random() < 0.3:
             options["deliveries"] = rng.choice((0, 1, 7, MANY))
             words += ["RETRYCOUNT", options["deliveries"]]

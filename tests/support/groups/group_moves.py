@@ -16,6 +16,7 @@ from groups_in_memory import ID, Pairs, World, outcome
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from raxlog import StreamID, TransactionError
+from raxlog.stream.node.stream_id import time_at
 
 STREAMS = [b"s", b"\xff\x00"]
 GROUPS = [b"g", b"", b"h" * 401]
@@ -356,7 +357,7 @@ class GroupMoves(RuleBasedStateMachine):
             handle = self.group(name, group)
             claimed: Any = (handle.claim_ids if justid else handle.claim)(
                 consumer, *[StreamID(*sid) for sid in sids], min_idle=min_idle / 1000, idle=seconds(idle),
-                time=None if time is None else (now + time) / 1000, lastid=last and StreamID(*last), **options,
+                time=None if time is None else time_at(now + time), lastid=last and StreamID(*last), **options,
             )
             if justid:
                 return claimed

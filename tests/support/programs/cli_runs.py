@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import forkserver
 import raxlog
 
 CLI = [sys.executable, "-m", "raxlog"]
@@ -17,14 +18,14 @@ Run = Callable[..., tuple[int, str, str]]
 
 def process(*arguments: str, stdin: bytes | None = b"", **options: Any) -> subprocess.CompletedProcess[bytes]:
     """The command line as a process of its own."""
-    return subprocess.run([*CLI, *arguments], input=stdin, capture_output=True, timeout=60, check=False, **options)
+    return forkserver.run([*CLI, *arguments], input=stdin, capture_output=True, timeout=60, check=False, **options)
 
 
 @contextmanager
 def running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """The command line as a process that goes on; it does not outlive the block."""
     pipe = subprocess.PIPE
-    with subprocess.Popen([*CLI, *arguments], stdin=pipe, stdout=pipe, stderr=pipe) as child:
+    with forkserver.Popen([*CLI, *arguments], stdin=pipe, stdout=pipe, stderr=pipe) as child:
         try:
             yield child
         finally:

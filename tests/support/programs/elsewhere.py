@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import forkserver
+
 Do = Callable[[str], None]
 
 _CHILD = """
@@ -26,7 +28,7 @@ for line in sys.stdin:
 @contextmanager
 def writing(path: Path | str) -> Iterator[Do]:
     """A function that runs statements in a process of its own, with ``store`` open at ``path``."""
-    with subprocess.Popen([sys.executable, "-c", _CHILD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    with forkserver.Popen([sys.executable, "-c", _CHILD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as child:
         requests, answers = child.stdin, child.stdout
         assert requests is not None

@@ -232,7 +232,7 @@ def understand(everything: dict[bytes, bytes]) -> Store:
     families = families_of(everything)
     (store_value,) = families[0, 0x01].values()
     store = record(store_value)
-    demand(store[0] == 4, "the store has another format")
+    demand(store[0] == 5, "the store has another format")
     streams = {}
     for key, value in families.get((0, 0x02), {}).items():
         (number, *_) = record(value)
@@ -268,16 +268,19 @@ def read_stream(name: bytes, number: int, families: Families) -> Stream:
     demand(len(header_values) == 1, "a name leads to no header")
     row = record(header_values[0])
     demand(row[0] == name, "the header bears another name")
+    demand(len(row[1]) == 112, "the header has not 14 numbers")
+    (last, last_seq, length, added, ordinal, stored, leaves, leaves_added, first, first_seq, deleted, deleted_seq,
+     groups, next_group) = (int.from_bytes(row[1][at : at + 8], "little") for at in range(0, 112, 8))
     stream = Stream(
-        number, (row[1], row[2]), (row[3], row[4]), (row[5], row[6]), row[7], row[8], row[9],
-        row[10], row[11], row[12], row[13], row[14], (row[15][0], row[15][1]), row[17] if len(row) > 17 else None,
+        number, (last, last_seq), (first, first_seq), (deleted, deleted_seq), length, added, ordinal,
+        leaves, leaves_added, row[2], groups, next_group, (row[3][0], row[3][1]), row[4] if len(row) > 4 else None,
         [read_node(key, value) for key, value in families.get((number, 0x30), {}).items()],
         [
             (int.from_bytes(key[9:], "big"), (record(value)[0], record(value)[1]))
             for key, value in families.get((number, 0x21), {}).items()
         ],
     )  # fmt: skip
-    demand(row[16] == sum(map(len, families.get((number, 0x30), {}).values())), "the header states other bytes")
+    demand(stored == sum(map(len, families.get((number, 0x30), {}).values())), "the header states other bytes")
     check_stream(stream, read_marks(families.get((number, 0x20), {}), base_of(stream)))
     return stream
 

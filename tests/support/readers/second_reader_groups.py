@@ -5,7 +5,8 @@
            │        └── PEL ── indexes        16: both ways
            ├─ idempotent appends              18
            ├─ deferred entries                22
-           └─ results                         23
+           ├─ results                         23
+           └─ schedules                       24
 
 Like second_reader.py it shares no line with raxlog, reads everything at once, and raises Wrong
 where one of the invariants of section 20 does not hold.
@@ -19,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import xxhash
 from second_reader import ID, Families, Store, demand, families_of, read_keys, record, understand
 
 Rows = dict[bytes, bytes]  # the rest of the key behind number and kind (and group) -> value
@@ -74,6 +76,16 @@ class Deferred:
     due: int
     number: int
     pairs: list[tuple[bytes, bytes]]
+    schedule: bytes | None
+
+
+@dataclass
+class Schedule:
+    """A schedule: section 24. ``tick`` is (nominal, due, number)."""
+
+    definition: list[Any]
+    last: int | None
+    tick: list[int] | None
 
 
 @dataclass
@@ -86,6 +98,7 @@ class Rest:
     remembered: dict[bytes, list[Remembered]]
     deferred: dict[bytes, list[Deferred]]
     results: dict[bytes, dict[bytes, tuple[int, bytes]]]  # by name: when they expire, their values
+    schedules: dict[bytes, dict[bytes, Schedule]]
 
 
 def read_all(path: Path) -> Rest:
@@ -99,7 +112,7 @@ def understand_all(everything: dict[bytes, bytes]) -> Rest:
     families = families_of(everything)
     state = {key[9:]: record(value)[0] for key, value in families.get((0, 0x04), {}).items()}
     demand(all(isinstance(value, bytes) for value in state.values()), "a state value is no bin")
-    groups, remembered, deferred, results = {}, {}, {}, {}
+    groups, remembered, deferred, results, schedules = {}, {}, {}, {}, {}
     for name, stream in streams.streams.items():
         groups[name] = read_groups(stream.number, families)
         demand(len(groups[name]) == stream.groups, "the header counts other groups")
@@ -108,7 +121,8 @@ def understand_all(everything: dict[bytes, bytes]) -> Rest:
         remembered[name] = read_remembered(stream.number, families)
         deferred[name] = read_deferred(stream.number, families)
         results[name] = read_results(stream.number, families)
-    return Rest(streams, state, groups, remembered, deferred, results)
+        schedules[name] = read_schedules(stream.number, families, deferred[name])
+    return Rest(streams, state, groups, remembered, deferred, results, schedules)
 
 
 def rows_of(families: Families, number: int, kind: int, group: int | None = None) -> Rows:
@@ -149,6 +163,13 @@ def named(names: Rows, records: Rows) -> dict[int, list[Any]]:
     return rows
 
 
+def numbers_of(row: list[Any], count: int, signed: int) -> list[int]:
+    """Section 5.4: the numbers at place 1 of a row; the one that may be negative is signed."""
+    demand(len(row[1]) == 8 * count, "a record has another number of numbers")
+    parts = [row[1][at : at + 8] for at in range(0, 8 * count, 8)]
+    return [int.from_bytes(part, "little", signed=at == signed) for at, part in enumerate(parts)]
+
+
 def read_groups(number: int, families: Families) -> dict[bytes, Group]:
     """Section 15.1: the groups of a stream."""
     found = named(rows_of(families, number, 0x22), rows_of(families, number, 0x32))
@@ -157,13 +178,16 @@ def read_groups(number: int, families: Families) -> dict[bytes, Group]:
         consumers = named(
             rows_of(families, number, 0x23, group), rows_of(families, number, 0x33, group)
         )
-        demand(all(0 < n < row[5] for n in consumers), "a consumer has a number never given")
+        last, last_seq, read, pending, following, moves, _, _ = numbers_of(row, 8, signed=2)
+        demand(all(0 < n < following for n in consumers), "a consumer has a number never given")
+        demand(len(row) < 4 or identity(row[3]) > (0, 0), "a cancelled entry has no ID")
         pel = read_pending(number, group, families, consumers)
-        demand(len(pel) == row[4], "the group counts other pending entries")
+        demand(len(pel) == pending, "the group counts other pending entries")
         order = released_order(rows_of(families, number, 0x37, group), pel)
         groups[row[0]] = Group(
-            group, (row[1], row[2]), row[3], row[4], row[6],
-            {member[0]: Consumer(*member[:4]) for member in consumers.values()}, pel, order,
+            group, (last, last_seq), read, pending, moves,
+            {member[0]: Consumer(member[0], *numbers_of(member, 3, signed=1)) for member in consumers.values()}, pel,
+            order,
         )  # fmt: skip
         for name, consumer in groups[row[0]].consumers.items():
             owned = sum(entry.consumer == name for entry in pel.values())
@@ -268,13 +292,14 @@ def read_deferred(number: int, families: Families) -> list[Deferred]:
     """Section 22: what is deferred, in the order in which it is due; invariant 25."""
     found = []
     for key, value in rows_of(families, number, 0x26).items():
-        flat = record(value)[0]
+        flat, *named = record(value)
         demand(len(flat) >= 2 and len(flat) % 2 == 0, "a deferred entry has no pairs")
         demand(all(isinstance(part, bytes) for part in flat), "a deferred entry is not a row of bins")
-        found.append(Deferred(*identity(key), list(zip(flat[::2], flat[1::2], strict=True))))
+        found.append(Deferred(*identity(key), list(zip(flat[::2], flat[1::2], strict=True)),
+                              named[0] if named else None))
     (header,) = rows_of(families, number, 0x31).values()
     row = record(header)
-    many, due, following = row[20] if len(row) > 20 and row[20] is not None else (0, None, 0)
+    many, due, following, *_ = row[7] if len(row) > 7 and row[7] is not None else (0, None, 0)
     demand(many == len(found), "the header counts other deferred entries")
     demand(due == (found[0].due if found else None), "the header has another first due time")
     demand(all(entry.number < following for entry in found), "a deferred entry's number was never given")
@@ -294,4 +319,24 @@ def read_results(number: int, families: Families) -> dict[bytes, tuple[int, byte
     times = rows_of(families, number, 0x28)
     demand(sorted(times) == sorted(at.to_bytes(8, "big") + name for name, (at, _) in found.items()),
            "results by time are not those by name")
+    return found
+
+
+# -- section 24: schedules -----------------------------------------------------------------
+
+
+def read_schedules(number: int, families: Families, deferred: list[Deferred]) -> dict[bytes, Schedule]:
+    """Section 24: schedules by their names; invariant 27, and of each tick when it is due and what it says."""
+    found = {name: Schedule(*record(value)) for name, value in rows_of(families, number, 0x29).items()}
+    ticks = {entry.schedule: entry for entry in deferred if entry.schedule is not None}
+    demand(len(ticks) == sum(entry.schedule is not None for entry in deferred), "a schedule has two ticks")
+    demand(ticks.keys() == {name for name, one in found.items() if one.tick}, "the ticks are not the schedules'")
+    for name, entry in ticks.items():
+        nominal, due, running = found[name].tick or [0, 0, 0]
+        flat, *_, jitter = found[name].definition
+        demand((due, running) == (entry.due, entry.number), "a schedule states another tick")
+        delay = xxhash.xxh3_64_intdigest(name + nominal.to_bytes(8, "big")) % (jitter + 1)
+        demand(due == nominal + delay, "a tick is due at another time")
+        pairs = [(b"$entry", b'{"scheduled":%d}' % nominal), *zip(flat[::2], flat[1::2], strict=True)]
+        demand(entry.pairs == pairs, "a tick has other fields than its schedule")
     return found

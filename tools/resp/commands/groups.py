@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Literal
 
 from ....storage.errors import NoGroup, NoStream
 from ....stream.group.deliver import MOST_DELIVERIES, Delivered
 from ....stream.group.group import Group
 from ....stream.group.info import Autoclaimed
-from ....stream.node.stream_id import StreamID
+from ....stream.node.stream_id import MAX64, StreamID, time_at
 from ..replies import NIL, CommandError
 from ..session import Run
 from ..table import READS, WRITES, command, integer, options, syntax_error, text_of
@@ -181,7 +182,7 @@ def _xclaim(run: Run, words: list[bytes]) -> object:
             break
         at += 1
     idle: float | None = None
-    when: float | None = None
+    when: datetime | None = None
     count: int | None = None
     last: StreamID | None = None
     force = justid = False
@@ -197,7 +198,7 @@ def _xclaim(run: Run, words: list[bytes]) -> object:
             if option == b"idle":
                 idle, when = value / 1000, None
             elif option == b"time":
-                when, idle = value / 1000, None
+                when, idle = time_at(value if value >= 0 else MAX64), None  # in the future: now
             else:
                 count = min(value, MOST_DELIVERIES) if value >= 0 else None
         elif option == b"lastid" and more:

@@ -153,7 +153,7 @@ def _trial(path: Path) -> Iterator[dict[str, str]]:
 def _store(path: Path) -> Iterator[dict[str, str]]:
     with raxlog.open(path, readonly=True) as store:
         end, streams = store.last_end, len(store.streams())
-        size = (directory.generation(store.path) / directory.DATA).stat().st_blocks * 512
+        size = directory.data_status(store.path).st_blocks * 512
     note = "" if end.how == "clean" else f"; {output.unclosed(end)}"
     yield _finding("store", f"{output.many(streams, 'stream')}, {size / 1e6:,.1f} MB on disk{note}",
                    wrong="; ".join([*end.problems, "'raxlog check' shows it all"]) if end.problems else "")

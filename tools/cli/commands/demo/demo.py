@@ -90,7 +90,7 @@ def _import(path: Path, events: list[Pairs]) -> Figures:
         for at in range(0, len(events), _BATCH):
             stream.extend(events[at : at + _BATCH])
         took = clocks.elapsed() - began
-    size = (directory.generation(path) / "data.mdb").stat().st_size
+    size = directory.data_status(path).st_size
     text = sum(len(name) + len(value) for event in events for name, value in event)
     return {
         "entries": len(events),

@@ -181,8 +181,8 @@ def _retention(typed: str) -> Retention:
     rules: dict[str, Any] = {}
     for word in typed.replace(",", " ").split():
         name, _, value = word.partition("=")
-        if name not in Retention._fields:
-            known = ", ".join(Retention._fields)
+        if name not in Retention.__match_args__:
+            known = ", ".join(Retention.__match_args__)
             raise CommandError(f"--retention: there is no rule {name!r}; there are {known}", USAGE)
         try:
             is_time = name in ("max_age", "idle_group") and value[-1:].isalpha()
@@ -213,12 +213,11 @@ def _retention(typed: str) -> Retention:
               'several; "" removes it'),
      argument("--codec", choices=CODECS, help="of values appended from now on"),
      *WRITING),
-    """--compression and the node limits apply to new nodes. Window and cap also hold for idempotent IDs that
-are remembered already; 'raxlog serve' takes them as Redis does, and 100 each if not set. --retention
-removes the oldest entries: those beyond maxlen, max_age or max_bytes, and with "acked" those that
-every consumer group has acknowledged, except groups that were not read from for idle_group seconds.
-See also: raxlog maintain. Prints the changed
-settings.""",
+    """Creates the stream if it is missing. --compression and the node limits apply to new nodes. Window
+and cap also hold for idempotent IDs that are remembered already; 'raxlog serve' takes them as Redis
+does, and 100 each if not set. --retention removes the oldest entries: those beyond maxlen, max_age or
+max_bytes, and with "acked" those that every consumer group has acknowledged, except groups that were
+not read from for idle_group seconds. See also: raxlog maintain. Prints the changed settings.""",
     "raxlog configure events.rax orders --compression zstd",
     'raxlog configure events.rax jobs --retention "acked idle_group=3600 max_age=604800"',
 )
@@ -228,7 +227,7 @@ def _configure(args: argparse.Namespace) -> None:
         options = ", ".join("--" + name.replace("_", "-") for name in _SETTINGS)
         raise CommandError(f"nothing to change: give one of {options}", USAGE)
     with writing(args) as store:
-        stream = existing(store, args.stream)
+        stream = store.stream(args.stream)
         changed = stream.configure(**given)
     if args.retention is not None:
         given["retention"] = args.retention.to_dict()

@@ -27,7 +27,8 @@ from typing import Any, cast
 
 from .....storage import clocks
 from .....storage.errors import InvalidFields, InvalidStreamID, RaxlogError
-from .....stream.node.entry import Flattened, flatten
+from .....stream.node.arguments import stored_bytes
+from .....stream.node.entry import OWN_FIELD, Flattened, flatten
 from .....stream.node.stream_id import MAX64, StreamID, parse_new_id
 from .....stream.stream import Stream
 from .... import output
@@ -148,7 +149,10 @@ class Import:
         """A record and its fields as stored. InvalidFields, InvalidStreamID: its whole batch would fail."""
         if isinstance(record, Bad):
             raise InvalidFields(record.what)
-        flat = flatten(record.pairs)
+        pairs, own = list(record.pairs), []
+        if len(pairs) > 1 and pairs[0][0] in (OWN_FIELD, OWN_FIELD.decode()):  # what a schedule appended is copied so
+            own = [OWN_FIELD, stored_bytes(pairs.pop(0)[1], "value")]
+        flat = own + flatten(pairs)
         if record.id is not None:
             new, last = parse_new_id(record.id), self.order
             if new.ms is not None:

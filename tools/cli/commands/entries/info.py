@@ -80,7 +80,7 @@ def _run(args: argparse.Namespace) -> int:
 def _store(store: Store, as_json: bool) -> int:
     rows = [_row(store, name) for name in store.streams()]
     # The data file's size, and how much of it is on disk: pages never used are holes.
-    status = (directory.generation(store.path) / "data.mdb").stat()
+    status = directory.data_status(store.path)
     size, on_disk = status.st_size, status.st_blocks * 512
     share = registry.read_only(store.path)  # the same that is open
     with contextlib.closing(share):

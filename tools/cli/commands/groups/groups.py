@@ -97,15 +97,16 @@ def _place(text: str, *ends: str) -> str:
     (*OF_GROUP,
      argument("--start", default="0", metavar="ID", read=lambda text: _place(text, "$"),
               help="deliver what follows this ID, or time: 0 for all entries (default), $ for new ones only"),
-     flag("--create-stream", "create the stream, and the store, if missing"),
+     argument("--create-stream", action=argparse.BooleanOptionalAction, default=True,
+              help="create the stream, and the store, if missing (default)"),
      flag("--exist-ok", "leave a group of that name as it is"),
      argument("--subject", action="append", metavar="PATTERN",
               help="only entries published under such subjects; repeatable"), *WRITING),
     """Every entry after --start is delivered to the group once, to whichever consumer reads first.
-Exit status 1 if the group exists (unless --exist-ok), or the stream does not (unless
---create-stream).""",
+Exit status 1 if the group exists (unless --exist-ok), or, with --no-create-stream, the stream
+does not.""",
     "raxlog create-group events.rax orders billing --start '$'",
-    "raxlog create-group events.rax orders billing --create-stream --exist-ok",
+    "raxlog create-group events.rax orders billing --no-create-stream --exist-ok",
 )
 def _create_group(args: argparse.Namespace) -> None:
     subjects = None if args.subject is None else checked_patterns([os.fsencode(subject) for subject in args.subject])

@@ -17,7 +17,7 @@ from .....stream.node.json_form import entry_form
 from .....stream.node.stream_id import StreamID, parse_end, parse_id, parse_start
 from .... import output
 from ...arguments import IDS, OF_CONSUMER, OF_GROUP, TIME, WRITING, Add, argument, command, flag, one_of
-from ...readers import bound, consumer_name, positive, seconds, whole
+from ...readers import bound, consumer_name, moment, positive, seconds, whole
 from ...status import DONE, NO
 from ...stores import group_of, writing
 
@@ -90,7 +90,7 @@ def _taking(what: str) -> tuple[Add, Add]:
     "claim",
     (*OF_CONSUMER, IDS, *_taking("only entries idle for this long (default: 0)"),
      one_of(argument("--idle", type=seconds, metavar="SECONDS", help="as if delivered this long ago (default: now)"),
-            argument("--time", type=seconds, metavar="UNIX", help="as if delivered at this Unix time, in seconds")),
+            argument("--time", type=moment, metavar="TIME", help="as if delivered at this time")),
      *_DELIVERY,
      argument("--lastid", metavar="ID", read=parse_id, help="move the group's last delivered ID forward to this one"),
      *WRITING),

@@ -1,7 +1,8 @@
 """Workers and dead letters.
 
     worker   runs a function of a Python module for each entry of a group
-    dlq      what the workers have given up: list, show, replay, purge
+    cancel   gives up entries, whether they wait or run
+    dlq      what has been given up: list, show, replay, purge
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .....stream.jobs.worker import is_async
 from .....stream.node.json_form import fields_form
 from .....stream.node.stream_id import parse_id
 from .... import output
-from ...arguments import OF_GROUP, TIME, WRITING, argument, command, flag
+from ...arguments import IDS, OF_GROUP, TIME, WRITING, argument, command, flag
 from ...readers import consumer_name, positive, seconds, whole
 from ...status import DONE, NO, USAGE, CommandError
 from ...stores import group_of, writing
@@ -95,10 +96,26 @@ def _function(name: str) -> Callable[..., object]:
 
 
 @command(
+    "cancel",
+    (*OF_GROUP, IDS, argument("--reason", metavar="TEXT", default="", help="why, for the dead letters"), *WRITING),
+    """Makes dead letters of the entries, whether they are not delivered yet, wait for a retry, or run:
+the handler then gets raxlog.Cancelled within a second. Prints how many there were. Exit status 1 if
+none was, because all were done, dead or deleted. For a deferred entry see 'deferred --cancel'.""",
+    "raxlog cancel events.rax orders mail 1526919030474-55 --reason 'sent by hand'",
+)
+def _cancel(args: argparse.Namespace) -> int:
+    with group_of(args, writing) as group:
+        count = group.cancel(args.ids, args.reason)
+    output.answer(args.json, {"cancelled": count}, f"{output.many(count, 'entry')} cancelled")
+    return DONE if count else NO
+
+
+@command(
     "dlq",
     (argument("action", choices=("list", "show", "replay", "purge"), help="what to do"), *OF_GROUP,
      argument("ids", metavar="ID", nargs="*", read=parse_id, help="only these letters"),
-     argument("--reason", choices=("failed", "discarded", "exhausted", "malformed"), help="only those of this reason"),
+     argument("--reason", choices=("failed", "discarded", "exhausted", "malformed", "cancelled"),
+              help="only those of this reason"),
      TIME, *WRITING),
     """Works on the dead letters of a group. list: prints a line for each, with its ID, the entry's ID, the
 deliveries, the reason and the error; show: prints all of each, with its traceback; replay: appends

@@ -59,9 +59,9 @@ They are decoded straight into columns, some millions a second. Needs pyarrow: p
 
 Without --columns, the columns are id_ms, id_seq and those of the stream's schema (see configure), or
 fields, a map of each entry's fields. --columns lists fields and their types: string, binary, bigint,
-int, double, boolean, timestamp, decimal(p,s). If an entry lacks a field, its value is null. Put a name
-with spaces or commas in backquotes. CSV needs --columns. The metadata of a Parquet file has the stream,
-the store, and the first and last ID.
+int, smallint, tinyint, double, float, boolean, date, timestamp, timestamp_ntz, decimal(p,s). If an
+entry lacks a field, its value is null. Put a name with spaces or commas in backquotes. CSV needs
+--columns. The metadata of a Parquet file has the stream, the store, and the first and last ID.
 
 The map of all ends the export at an entry with a name that is not UTF-8, or an ID beyond a bigint: the
 message says which, and the columns that hold it. fields map<binary,binary> holds any entry.
