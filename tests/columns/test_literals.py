@@ -110,7 +110,8 @@ def nearest(text: bytes) -> float:
     word = text.decode().strip().lower()
     if "n" in word:
         return float(word)
-    number = Decimal(word)
+    digits, _, power = word.partition("e")  # of any size, where Decimal takes 18 digits
+    number = Decimal(f"{digits}e{max(-10**9, min(int(power or 0), 10**9))}")
     if number.adjusted() > 60 or number.adjusted() < -60:
         return math.copysign(math.inf if number.adjusted() > 60 and number else 0.0, number)
     exact, bits = abs(Fraction(number)), 0
