@@ -501,7 +501,7 @@ def test_processes_share_the_work_and_are_begun_anew_when_they_die(store: raxlog
                 killed.append(worker.pids[0])
                 os.kill(killed[-1], signal.SIGKILL)
         until(lambda: is_empty(group))
-        until(lambda: len(last := worker.pids) == 3 and not set(killed) & set(last))  # once the parent has seen the death
+        until(lambda: len(last := worker.pids) == 3 and not set(killed) & set(last))  # the parent has seen the death
         last = worker.pids
     assert sorted(number(entry) for entry in effects.range()) == list(range(300))
     for pid in last:
