@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .storage.wake.stop import Stop
     from .store import Store
     from .stream.entries.retention import Retention
+    from .stream.entries.unique import Appended
     from .stream.follow import Follower
     from .stream.group.dead_letters import DeadLetter, DeadLetters
     from .stream.group.delete_policy import DeleteResult
@@ -113,6 +114,7 @@ _WHERE = {  # all others are errors
     "stream.jobs.deferred": "Deferred",
     "stream.jobs.results": "Result",
     "stream.jobs.schedules": "Schedule",
+    "stream.entries.unique": "Appended",
     "stream.node.stream_id": "StreamID",
     "stream.group.delete_policy": "DeleteResult",
     "storage.wake.stop": "Stop",
@@ -128,18 +130,18 @@ _WHERE = {  # all others are errors
 }
 
 __all__ = [  # noqa: F405
-    "AppendsLost", "Autoclaimed", "Backoff", "Binding", "Cancelled", "ChannelMessage", "Compaction", "Configured",
-    "Conflict", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo", "ConsumerStatus", "CorruptionError", "CountTooSmall",
-    "Counts", "DeadLetter", "DeadLetters", "Deferred", "DeleteResult", "Discard", "DumpChecksum", "DurableSubscription",
-    "Entry", "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo", "GroupStatus",
-    "IDBelowDeleted", "IDBelowEntries", "IDTooSmall", "IDZero", "InvalidArgument", "InvalidDump", "InvalidFields",
-    "InvalidName", "InvalidStreamID", "Job", "LastEnd", "LiveSubscription", "LiveSubscriptions", "LockTimeout", "Lost",
-    "Maintenance", "MalformedValue", "Manifest", "Message", "NoGroup", "NoSchedule", "NoStream", "NoSubscription",
-    "NotAStore", "NotInstalled", "NotOwner", "Part", "Pending", "PendingDetail", "PendingSummary", "Pipeline",
-    "RaxlogError", "Reached", "ReadOnlyStore", "Reader", "Report", "Result", "Retention", "Retry", "SalvageReport",
-    "Schedule", "SettingsConflict", "Snooze", "State", "Status", "Stop", "Store", "StoreClosed", "StoreError",
-    "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID", "StreamInfo", "StreamStatus",
-    "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit", "Transaction",
-    "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__", "check", "glob_matches", "open",
-    "redis_client", "restore", "salvage", "subject_matches", "verify", "worker",
+    "Appended", "AppendsLost", "Autoclaimed", "Backoff", "Binding", "Cancelled", "ChannelMessage", "Compaction",
+    "Configured", "Conflict", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo", "ConsumerStatus", "CorruptionError",
+    "CountTooSmall", "Counts", "DeadLetter", "DeadLetters", "Deferred", "DeleteResult", "Discard", "DumpChecksum",
+    "DurableSubscription", "Entry", "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo",
+    "GroupStatus", "IDBelowDeleted", "IDBelowEntries", "IDTooSmall", "IDZero", "InvalidArgument", "InvalidDump",
+    "InvalidFields", "InvalidName", "InvalidStreamID", "Job", "LastEnd", "LiveSubscription", "LiveSubscriptions",
+    "LockTimeout", "Lost", "Maintenance", "MalformedValue", "Manifest", "Message", "NoGroup", "NoSchedule", "NoStream",
+    "NoSubscription", "NotAStore", "NotInstalled", "NotOwner", "NotUnique", "Part", "Pending", "PendingDetail",
+    "PendingSummary", "Pipeline", "RaxlogError", "Reached", "ReadOnlyStore", "Reader", "Report", "Result", "Retention",
+    "Retry", "SalvageReport", "Schedule", "SettingsConflict", "Snooze", "State", "Status", "Stop", "Store",
+    "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID",
+    "StreamInfo", "StreamStatus", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit",
+    "Transaction", "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__", "check",
+    "glob_matches", "open", "redis_client", "restore", "salvage", "subject_matches", "verify", "worker",
 ]

@@ -20,7 +20,6 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 from .index.pubsub.pubsub import PubSub
 from .stream.entries.batch import BatchSource, kept
 from .stream.entries.session import StoreSource
-from .stream.entries.sweep import sweep
 from .stream.group.group import Group
 from .stream.node.arguments import Codec, Compression, Name
 from .stream.node.stream_id import IDLike
@@ -28,6 +27,7 @@ from .stream.node.typed import Entry, Kind
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams
+from .stream.sweep import sweep
 from .transaction import CommitScope
 
 H = TypeVar("H")  # a handle, bound to the pipeline's batch

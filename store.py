@@ -32,7 +32,6 @@ from .storage.wake.stop import StopFlag
 from .stream.entries.header import NodeLimits
 from .stream.entries.retention import Retention
 from .stream.entries.session import StoreSource
-from .stream.entries.sweep import sweep
 from .stream.info import Maintenance
 from .stream.multi_read import Asked, Found, read_group_streams, read_streams
 from .stream.node.arguments import Codec, Compression, Fields, Name, StreamOptions, Text, whole
@@ -41,6 +40,7 @@ from .stream.node.typed import Either, Kind, V
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams
+from .stream.sweep import sweep
 from .transaction import Transaction
 
 if TYPE_CHECKING:

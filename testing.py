@@ -17,7 +17,7 @@ from .storage.clocks import Clock
 from .store import Store
 
 if TYPE_CHECKING:
-    from .stream.node.arguments import Appended, StreamOptions
+    from .stream.node.arguments import Appendable, StreamOptions
     from .stream.node.typed import Kind
     from .tools.aio.handles import AsyncStore
 
@@ -48,7 +48,7 @@ store = _temporary(Store.open)
 
 
 
-def run(handler: Callable[..., T], fields: Appended, /, *arguments: object, deliveries: int = 1,
+def run(handler: Callable[..., T], fields: Appendable, /, *arguments: object, deliveries: int = 1,
         type: Kind = None, **options: Unpack[StreamOptions]) -> T:
     """Call a worker's handler with an entry, as a worker does; its value, or what it raises. Nothing is retried.
 

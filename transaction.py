@@ -32,7 +32,6 @@ from .storage.log.transaction import WriteTransaction
 from .storage.tree.lmdb_errors import is_failure, translate_error
 from .stream.entries.retention import Retention
 from .stream.entries.session import Source, StoreSource
-from .stream.entries.sweep import sweep
 from .stream.group.group import Group
 from .stream.multi_read import Asked, Found, read_group_streams, read_streams
 from .stream.node.arguments import Codec, Compression, Fields, Name, StreamOptions, Text, member_name, name_bytes
@@ -41,6 +40,7 @@ from .stream.node.typed import Either, Kind, V
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams
+from .stream.sweep import sweep
 
 if TYPE_CHECKING:
     from .storage.engine.environment import Environment

@@ -132,6 +132,14 @@ class Conflict(StreamError):
         self.last_id = last_id
 
 
+class NotUnique(StreamError):
+    """Another entry keeps the unique name that an append or defer() gave: ``id``, None for one that is deferred."""
+
+    def __init__(self, message: str, id: tuple[int, int] | None = None) -> None:
+        super().__init__(message)
+        self.id = id
+
+
 class StreamExhausted(StreamError):
     """The stream has used the last possible ID, so no entry can be appended any more."""
 

@@ -39,12 +39,14 @@ from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, parse_claim
 from .entries.retention import Retention, parsed_retention, row_of
 from .entries.schema import StreamSchema, parsed_schema
 from .entries.session import PIECE_ASKED, Source, StoreSource, in_pieces
+from .entries.unique import Appended, Holder, OnConflict, Until, Wish, parse_wish
 from .follow import Follower
 from .group.delete_policy import KEEPREF, DeleteResult, checked_policy, delete_ex, drop_retries, evict
 from .group.group import Group, checked_entries_read
 from .group.info import GroupInfo, describe_group
 from .group.state import all_groups, create_group, locate_group
 from .group.subject_filter import checked_subjects
+from .group.unique import find_holder, take
 from .info import Configured, FullInfo, Part, StreamInfo, describe, describe_fully
 from .jobs import deferred as jobs
 from .jobs import schedules as scheduling
@@ -76,7 +78,7 @@ if TYPE_CHECKING:
 
     from .columns.arrow import Tally
     from .columns.projection import Schema
-    from .node.arguments import Appended
+    from .node.arguments import Appendable
     from .node.model import Model
 
 T = TypeVar("T")
@@ -115,21 +117,30 @@ class Stream(Generic[V]):
     # -- writing ------------------------------------------------------------------------
 
     @overload
-    def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
+    def append(self, fields: Appendable, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: Refs = KEEPREF, create: Literal[True] = True, producer: Name | None = None,
-               idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID: ...
+               idempotent_id: Name | None = None, expect_last: IDLike | None = None,
+               unique: None = None) -> StreamID: ...
 
     @overload
-    def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
+    def append(self, fields: Appendable, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: Refs = KEEPREF, create: bool, producer: Name | None = None,
-               idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID | None: ...
+               idempotent_id: Name | None = None, expect_last: IDLike | None = None,
+               unique: None = None) -> StreamID | None: ...
 
-    def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
+    @overload
+    def append(self, fields: Appendable, id: IDLike = "*", *, maxlen: int | None = None,
+               minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
+               refs: Refs = KEEPREF, expect_last: IDLike | None = None, unique: Name, until: Until = "done",
+               on_conflict: OnConflict = "skip") -> Appended: ...
+
+    def append(self, fields: Appendable, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: Refs = KEEPREF, create: bool = True, producer: Name | None = None,
-               idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID | None:
+               idempotent_id: Name | None = None, expect_last: IDLike | None = None, unique: Name | None = None,
+               until: Until = "done", on_conflict: OnConflict = "skip") -> StreamID | None:
         """Append one entry and return its ID; durable when it returns. Redis: XADD.
 
         ``fields``: a mapping, or pairs if order and duplicates matter; at least one. Under a codec, a mapping or
@@ -146,12 +157,20 @@ class Stream(Generic[V]):
         ``expect_last`` appends only if this is the stream's last_id, 0-0 for a stream that is new or does not exist.
         Otherwise it raises Conflict, which has the actual ID. An idempotent append sent again returns its first ID.
 
+        ``unique``: a name, up to 1,024 bytes, which one entry of the stream keeps at a time: ``until`` no group has
+        still to deliver or to acknowledge it ("done"; dead letters are acknowledged), until every group has been given
+        it ("delivered"), or for so many seconds. Where another entry keeps the name, ``on_conflict`` is to "skip" the
+        append, to "replace" that entry by this one, or to "raise" NotUnique; one that a consumer is working on cannot
+        be replaced: NotUnique. Returns an Appended, the ID of the entry that has the name now; its ``is_new`` says
+        whether this call has appended it. A deletion or a trim frees a name; where no group is, only these do. Costs
+        an append and one or two look-ups in each group; streams without unique names pay nothing.
+
         Raises InvalidFields, InvalidStreamID, IDTooSmall (IDZero for 0-0), Conflict, MalformedValue (see configure()),
         StreamExhausted, LockTimeout, StoreFull. Costs one durable commit, shared with concurrent appends.
 
         With ``durability="buffered"`` it returns at once, and is committed within the store's
-        window; AppendsLost if the commit of an earlier append failed. Appends that are idempotent or have
-        ``expect_last`` wait for their commit.
+        window; AppendsLost if the commit of an earlier append failed. Appends that are idempotent, or have
+        ``expect_last`` or a unique name, wait for their commit.
         """
         codec = None
         if self._codec_in_use != RAW or self._model is not None:
@@ -168,6 +187,10 @@ class Stream(Generic[V]):
         if producer is not None or idempotent_id is not None:
             claim = parse_claim(producer, idempotent_id, new, flat)
         expected = None if expect_last is None else parse_id(expect_last)
+        if unique is not None or until != "done" or on_conflict != "skip":
+            wish = parse_wish(unique, until, on_conflict)
+            if wish is not None:
+                return self._append_unique(flat, new, create, wanted, refs, claim, expected, codec, wish)
         if create and wanted is None and claim is None and expected is None and codec is None:
             name, limits, buffer, now = self._name, self._limits, self._source.buffer, now_ms()
             if buffer is None or buffer.ended:
@@ -180,7 +203,7 @@ class Stream(Generic[V]):
         sids = self._append([flat], [new], create, wanted, refs, claim, expected, codec)
         return sids[0] if sids else None
 
-    def extend(self, entries: Iterable[Appended] | Flattened, ids: Iterable[IDLike] | None = None, *,
+    def extend(self, entries: Iterable[Appendable] | Flattened, ids: Iterable[IDLike] | None = None, *,
                maxlen: int | None = None, minid: IDLike | None = None, approximate: bool = False,
                limit: int | None = None, refs: Refs = KEEPREF,
                expect_last: IDLike | None = None) -> list[StreamID]:
@@ -224,6 +247,34 @@ class Stream(Generic[V]):
         wished = [AUTO] * len(flats) if news is None else news
         return buffer.append(name, limits, wished, now, flats, size, create, operation, self._source.lock_timeout) or []
 
+    def _append_unique(self, flat: list[bytes], new: NewID, create: bool, wanted: trim.Trim | None, refs: str,
+                       claim: Claim | None, expected: StreamID | None, codec: str | None,
+                       wish: Wish) -> Appended | None:
+        """Append one entry unless its name is kept."""
+        if claim is not None:
+            raise InvalidArgument("an append is idempotent, by producer, or has a unique name: give one of them")
+        name, now = self._name, now_ms()
+        act = partial(_append, name, self._limits, [new], now, [wish.marked(flat)], create, wanted, refs, None,
+                      expected, codec, True)
+
+        def operation(txn: WriteTransaction) -> Appended | None:
+            stream = writer.locate(txn, name)
+            kept = None if stream is None else find_holder(txn, stream, wish, now)
+            if stream is not None and kept is not None:
+                found = Appended(*StreamID.MIN) if kept.is_deferred else Appended(kept.ms, kept.seq)
+                if kept.is_deferred:
+                    found.token = jobs.token_of(stream.number, kept.ms, kept.seq)
+                return found
+            sids = act(txn)
+            if not sids:
+                return None
+            take(txn, writer.require(txn, name), Holder(wish.name, wish.ends(now), *sids[0]), now)
+            appended = Appended(*sids[0])
+            appended.is_new = True
+            return appended
+
+        return self._source.submit(operation)
+
     def _prepared(self, entries: Iterable[Any]) -> tuple[Iterator[Any], str | None]:
         """Entries as flatten() takes them, and the codec that the stream is to have, if these are its first.
 
@@ -242,7 +293,17 @@ class Stream(Generic[V]):
             return iter(entries), first
         return (encoded(fields, codec, self._model) for fields in entries), first
 
-    def defer(self, fields: Appended, *, delay: float | None = None, at: datetime | None = None) -> Deferred:
+    @overload
+    def defer(self, fields: Appendable, *, delay: float | None = None, at: datetime | None = None,
+              unique: None = None) -> Deferred: ...
+
+    @overload
+    def defer(self, fields: Appendable, *, delay: float | None = None, at: datetime | None = None, unique: Name,
+              until: Until = "done", on_conflict: OnConflict = "skip") -> Deferred | Appended: ...
+
+    def defer(self, fields: Appendable, *, delay: float | None = None, at: datetime | None = None,
+              unique: Name | None = None, until: Until = "done",
+              on_conflict: OnConflict = "skip") -> Deferred | Appended:
         """Append an entry later, in ``delay`` seconds or ``at`` a time; it is deferred durably when this returns.
 
         ``at`` is a datetime with a time zone; a time in the past means at once. The entry is appended once, with an ID
@@ -252,11 +313,17 @@ class Stream(Generic[V]):
         store open with readonly=True appends none.
 
         Times follow the wall clock: if it is set forward, entries come early; if it is set back, they come late. None
-        is lost or appended twice. Creates the stream. Raises InvalidArgument for any other time, and the errors of
-        append(). Costs about as much as append(), however many entries are deferred.
+        is lost or appended twice. ``unique``, ``until`` and ``on_conflict`` are those of append(): the entry keeps its
+        name from now on, and with "replace" the last of several calls is the one that comes (debouncing). Where an
+        entry that has been appended keeps the name, its Appended is returned.
+
+        Creates the stream. Raises InvalidArgument for any other time, and the errors of append(). Costs about as much
+        as append(), however many entries are deferred.
         """
         (prepared,), codec = self._prepared((fields,))
-        return jobs.defer(self._source, self._name, self._limits, self._encoding, prepared, codec, delay, at)
+        wish = parse_wish(unique, until, on_conflict)
+        return jobs.defer(self._source, self._name, self._limits, self._encoding, prepared, codec, delay, at, wish,
+                          find_holder, take)
 
     def deferred(self) -> Iterator[Deferred]:
         """The deferred entries in the order of their times, lazily: in transactions of up to 1,000 entries."""
@@ -269,7 +336,7 @@ class Stream(Generic[V]):
         """
         return jobs.cancel(self._source, self._name, token)
 
-    def schedule(self, name: Name, fields: Appended, *, cron: str | None = None, every: float | None = None,
+    def schedule(self, name: Name, fields: Appendable, *, cron: str | None = None, every: float | None = None,
                  tz: str = "UTC", coalesce: Coalesce = "latest", misfire_grace: float | None = None,
                  jitter: float = 0) -> Schedule:
         """Append an entry with these fields again and again, at the times of ``cron`` or ``every`` so many seconds.

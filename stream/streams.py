@@ -16,8 +16,8 @@ from .entries.header import NodeLimits, shown
 from .entries.idempotent import forget_gone
 from .entries.retention import Retention
 from .entries.session import Source, StoreSource, ask, require_writable
-from .entries.sweep import doom_stream, sweep
 from .group.expiry import expire_named
+from .group.unique import forget_ended
 from .info import Maintenance
 from .node.arguments import Codec, Name, Text, name_bytes, text_of
 from .node.model import model_of
@@ -25,6 +25,7 @@ from .node.stream_id import now_ms
 from .node.typed import Kind
 from .node.values import checked_codec
 from .stream import Stream
+from .sweep import doom_stream, sweep
 
 
 class Streams:
@@ -114,7 +115,7 @@ class Streams:
         return gone
 
     def maintain(self, exact: bool) -> Maintenance:
-        """Apply every stream's retention, in pieces, and forget idempotent IDs."""
+        """Apply every stream's retention, in pieces, and forget idempotent IDs, and unique names that are free."""
         require_writable(self.source, "maintain")
         freed: dict[Text, int] = {}
         for name in ask(self.source, _to_maintain):
@@ -124,9 +125,10 @@ class Streams:
                 gone += some
             if gone:
                 freed[text_of(name, self.encoding)] = gone
-            after: bytes | None = b""
-            while after is not None:
-                after = self.source.submit(partial(forget_gone, name, now_ms(), after))
+            for forget in (forget_gone, forget_ended):
+                after: bytes | None = b""
+                while after is not None:
+                    after = self.source.submit(partial(forget, name, now_ms(), after))
         return Maintenance(freed)
 
 
@@ -149,7 +151,7 @@ def _copy_rows(txn: WriteTransaction, number: int, to: int) -> None:
 
 
 def _to_maintain(txn: RaxTransaction) -> list[bytes]:
-    """The names of the streams that have a retention, or remember idempotent IDs."""
+    """The names of the streams that have a retention, or remember idempotent IDs or unique names."""
     found = ((name, headers.find(txn, name)) for name in headers.all_names(txn))
-    return [name for name, located in found if located is not None and (
-        located[1].retention is not None or Rax(txn, keys.family(located[0], keys.IDEMPOTENT_AGE)).first() is not None)]
+    return [name for name, located in found if located is not None and (located[1].retention is not None or any(
+        Rax(txn, keys.family(located[0], kind)).first() is not None for kind in (keys.IDEMPOTENT_AGE, keys.UNIQUE)))]

@@ -31,7 +31,6 @@ from ...stream.entries import header as headers
 from ...stream.entries import writer
 from ...stream.entries.header import NodeLimits
 from ...stream.entries.session import StoreSource
-from ...stream.entries.sweep import doom_stream
 from ...stream.group.delete_policy import DeleteResult
 from ...stream.group.group import Group
 from ...stream.group.state import UNKNOWN, create_group, find_group, locate_group
@@ -39,6 +38,7 @@ from ...stream.group.waiter import Condition
 from ...stream.node.arguments import Text, duration_ms, text_of, whole
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, Entry
 from ...stream.node.stream_id import IDLike, given_ids
+from ...stream.sweep import doom_stream
 from ..subjects import sublist
 from ..subjects.subscription import Subscription, name_bytes
 from .dispatcher import Dispatcher

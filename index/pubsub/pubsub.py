@@ -51,11 +51,11 @@ from ...storage.trees.rax import RaxTransaction
 from ...stream.entries import writer
 from ...stream.entries.header import NodeLimits
 from ...stream.entries.session import Source, StoreSource, ask
-from ...stream.entries.sweep import sweep
 from ...stream.group import subject_filter as group_filter
 from ...stream.node.arguments import Fields, Name, Text, name_bytes, text_of
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, flatten
 from ...stream.node.stream_id import AUTO, StreamID, now_ms, time_at
+from ...stream.sweep import sweep
 from ..subjects import match as matching
 from ..subjects import subject as subjects
 from ..subjects import sublist

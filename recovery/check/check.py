@@ -58,7 +58,7 @@ from ...storage.tree.tree import Tree, verify
 from ...storage.trees.rax import RaxTransaction, ReadTransaction
 from ...stream.entries.write_buffer import WriteBuffer
 from ..subprocess_task import Progress, SubprocessTask
-from .groups import check_appends, check_deferred, check_groups, check_results
+from .groups import check_appends, check_deferred, check_groups, check_results, check_unique
 from .nodes import check_stream
 from .page_tree import FAILURES, PageTree
 from .records import Inventory, check_names, check_records
@@ -381,6 +381,7 @@ class StoreWalk:
         self._part("append", partial(check_appends, tree, number, name, find), stream=name)
         self._part("deferred", partial(check_deferred, tree, number, name, header, find), stream=name)
         self._part("result", partial(check_results, tree, number, name, find), stream=name)
+        self._part("unique", partial(check_unique, tree, number, name, find), stream=name)
 
     def _subjects(self, tree: RaxTransaction) -> None:
         """Check the subject index and the durable subscriptions."""

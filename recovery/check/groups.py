@@ -1,4 +1,4 @@
-"""The consumer groups of a stream, what idempotent appends remember, what is deferred, and results.
+"""The consumer groups of a stream, what idempotent appends remember, what is deferred, results, unique names.
 
     name ──> group ──┬─ name ──> consumer        one to one, numbers below the next one's
                      └─ buckets <──> by consumer, by time, released        both ways
@@ -9,7 +9,7 @@
     deferred entries (26) ── counted in the stream's header
         a schedule's tick  <──> the schedule (29)
 
-    result (27) <──> its time (28)
+    result (27) <──> its time (28)                  unique name (2a): under its hash
 
 The numbers of the invariants are those of docs/format-groups.md, section 20.
 """
@@ -26,6 +26,7 @@ from ...storage.trees.rax import Rax, RaxTransaction
 from ...stream.entries.header import NEVER, StreamHeader, shown
 from ...stream.entries.idempotent import name_digest
 from ...stream.entries.schedules import ScheduleState
+from ...stream.entries.unique import UNTIL, Holder
 from ...stream.group import pending_check
 from ...stream.group.state import ConsumerState, GroupState
 from ...stream.node.stream_id import unpack_id
@@ -213,3 +214,17 @@ def check_results(tree: RaxTransaction, number: int, stream: str, find: Findings
     for age in named ^ timed:
         find.problem("result", f"result {age[8:].hex()} expires at {int.from_bytes(age[:8], 'big')} ms by one of its "
                      "rows alone", key=by_time + age, stream=stream)
+
+
+def check_unique(tree: RaxTransaction, number: int, stream: str, find: Findings) -> None:
+    """Invariant 28: each unique name lies under its hash, with an entry and an end. The entry may be gone."""
+    prefix = keys.family(number, keys.UNIQUE)
+    for suffix, row in _rows(tree, prefix, find, stream=stream):
+        find.counts["unique"] += 1
+        kept = Holder(*row)
+        if suffix != name_digest(kept.name):
+            find.problem("unique", f"unique name {shown(kept.name)} has another's hash as its key", key=prefix + suffix,
+                         stream=stream)
+        if not all(type(part) is int for part in kept[2:]) or not (kept.until in UNTIL or type(kept.until) is int):
+            find.problem("unique", f"unique name {shown(kept.name)} is no entry's, or has no end", key=prefix + suffix,
+                         stream=stream)

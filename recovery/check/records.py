@@ -28,8 +28,8 @@ _STORE_KINDS = {keys.STORE: (9,), keys.NAME: range(9, 512), keys.DOOMED: (17, 21
 STREAM_KINDS = {
     keys.DEAD: (18,), keys.ORDINAL: (17,), keys.GROUP_NAME: range(10, 411), keys.CONSUMER_NAME: range(14, 415),
     keys.IDEMPOTENT: (41,), keys.IDEMPOTENT_AGE: (25, 41), keys.DEFERRED: (25,), keys.RESULT: range(10, 512),
-    keys.RESULT_AGE: range(18, 512), keys.SCHEDULE: range(10, 410), keys.NODE: (25,), keys.HEADER: (9,),
-    keys.GROUP: (13,), keys.CONSUMER: (17,), keys.PENDING: (29,), keys.PENDING_BY_CONSUMER: (33,),
+    keys.RESULT_AGE: range(18, 512), keys.SCHEDULE: range(10, 410), keys.UNIQUE: (25,), keys.NODE: (25,),
+    keys.HEADER: (9,), keys.GROUP: (13,), keys.CONSUMER: (17,), keys.PENDING: (29,), keys.PENDING_BY_CONSUMER: (33,),
     keys.PENDING_BY_TIME: (37,), keys.RELEASED: (29,),
 }  # fmt: skip
 _COUNTED = {

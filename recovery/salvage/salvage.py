@@ -241,6 +241,7 @@ class _Builder:
             groups.build()
             remembered = groups.build_appends()
             deferred, results = stream.copy_deferred(), stream.copy_results()
+            stream.copy_unique()
             for key, value in family_rows(self._gathered, ours):
                 if key[8] not in STREAM_KINDS:  # those have been rebuilt
                     txn.put(key, value)

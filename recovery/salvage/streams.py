@@ -244,6 +244,12 @@ class StreamBuilder:
             self.lose("results", entries=lost)
         return count
 
+    def copy_unique(self) -> None:
+        """Copy the unique names that are whole; those that are lost are free."""
+        prefix = keys.family(self.number, keys.UNIQUE)
+        for suffix, row in self._gathered.rows(prefix):
+            self.put(prefix + suffix, row)
+
     def write_header(self) -> None:
         self.put(keys.header_key(self.number), self.header.row())
         self.put(keys.NAMES + self.name, [self.number])

@@ -34,6 +34,7 @@
     n            27         name                                  a result
     n            28         expires (8)  name                     the same, first to expire first
     n            29         name                                  a schedule
+    n            2a         unique name (16)                      which entry has a unique name
     n            30         ms (8)  seq (8)                       a node: the block of a listpack
     n            31                                               the stream's header
     n            32         group (4)                             a consumer group
@@ -89,6 +90,7 @@ DEFERRED = 0x26
 RESULT = 0x27
 RESULT_AGE = 0x28
 SCHEDULE = 0x29
+UNIQUE = 0x2A
 NODE = 0x30
 HEADER = 0x31
 GROUP = 0x32

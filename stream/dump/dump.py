@@ -21,13 +21,13 @@ from ..entries import writer
 from ..entries.header import NodeLimits, shown
 from ..entries.idempotent import MAX_CAP, MAX_WINDOW, REDIS, Memory
 from ..entries.session import Source
-from ..entries.sweep import doom_stream
 from ..entries.writer import StreamWriter
 from ..group.deliver import MOST_DELIVERIES, estimate
 from ..group.state import UNOWNED, GroupState, SeenTimes, all_groups, create_group
 from ..node import decode
 from ..node.arguments import member_name
 from ..node.stream_id import StreamID, make_id, now_ms, unpack_id
+from ..sweep import doom_stream
 from .payload import ID, DumpedConsumer, DumpedGroup, DumpedPending, DumpedStream, read, version_of, written
 
 _NO_CONSUMER = b""  # of released entries, where a payload has no other place for them

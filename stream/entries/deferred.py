@@ -23,9 +23,10 @@ from ...storage.format import keys, records
 from ...storage.log.transaction import WriteTransaction
 from ...storage.notices import note
 from ...storage.trees.rax import Rax, RaxTransaction
+from ..node.entry import OWN_FIELD
 from ..node.stream_id import AUTO, MAX64, StreamID, make_id, pack_id, time_at, unpack_id
 from ..node.timetable import Never
-from . import schedules
+from . import schedules, unique
 from .header import NEVER, StreamHeader, shown
 from .schedules import ScheduleState
 from .writer import StreamWriter
@@ -35,14 +36,11 @@ _BYTES = 1 << 20  # of them, or one entry more
 
 
 def put(txn: WriteTransaction, stream: StreamWriter, due: int, now: int, flat: list[bytes]) -> int:
-    """Defer an entry; its number. MalformedValue, StreamExhausted. What is due by now is released."""
+    """Defer an entry; its number. MalformedValue, StreamExhausted. What is due by now is not released."""
     stream.require_values((flat,))
     stream.next_id(AUTO, now)
     stream.changed(txn)
-    number = _put(txn, stream, due, [flat])
-    if stream.header.is_due(now):
-        release(txn, stream, now)
-    return number
+    return _put(txn, stream, due, [flat])
 
 
 def _put(txn: WriteTransaction, stream: StreamWriter, due: int, row: list[Any]) -> int:
@@ -89,6 +87,13 @@ def remove(txn: WriteTransaction, stream: StreamWriter, due: int, number: int) -
     return True
 
 
+def get(txn: RaxTransaction, number: int, due: int, place: int) -> list[bytes]:
+    """The fields of a deferred entry. CorruptionError."""
+    key = keys.family(number, keys.DEFERRED) + pack_id(due, place)
+    flat: list[bytes] = records.unseal(key, txn.get(key))[0]
+    return flat
+
+
 def rows(txn: RaxTransaction, number: int, header: StreamHeader, after: bytes,
          until: int) -> list[tuple[bytes, list[Any]]]:
     """Deferred entries behind a key, due by ``until``: their keys' ends and their rows. The first so many of them.
@@ -124,6 +129,7 @@ def release(txn: WriteTransaction, stream: StreamWriter, now: int) -> None:
     room = min(_AT_ONCE, StreamID.MAX - make_id(*header.last))
     flats: list[list[bytes]] = []
     gone: list[bytes] = []
+    named: list[tuple[int, bytes]] = []  # the places in flats of those with a unique name
     planned: list[tuple[ScheduleState, int]] = []  # each with the tick that comes then
     after = b""
     while now >= header.due and not gone and len(flats) < room:
@@ -131,18 +137,20 @@ def release(txn: WriteTransaction, stream: StreamWriter, now: int) -> None:
         if not due:
             break
         after = due[-1][0]
-        for key, (flat, *named) in due:
+        for key, (flat, *of_schedule) in due:
             most = min(room - len(flats), _BYTES // sum(map(len, flat)) + 1)
             if most <= 0:
                 break
-            if not named:
+            if not of_schedule:
+                if flat[0] == OWN_FIELD:
+                    named.append((len(flats), key))
                 flats.append(flat)
             else:
-                schedule = schedules.of_tick(txn, stream.number, named[0], *unpack_id(key))
+                schedule = schedules.of_tick(txn, stream.number, of_schedule[0], *unpack_id(key))
                 try:
                     nominals, following = schedule.pick(schedule.nominal, now, most)
                 except Never as error:
-                    _note_never(header.name, named[0], str(error))
+                    _note_never(header.name, of_schedule[0], str(error))
                     continue
                 flats += map(schedule.entry, nominals)
                 schedule.last = nominals[-1] if nominals else schedule.last
@@ -153,12 +161,16 @@ def release(txn: WriteTransaction, stream: StreamWriter, now: int) -> None:
     stream.changed(txn)
     schema, header.schema = header.schema, None
     try:
-        stream.extend(txn, now, flats)
+        sids = stream.extend(txn, now, flats)
     finally:
         header.schema = schema
     prefix = keys.family(stream.number, keys.DEFERRED)
     for key in gone:
         txn.delete(prefix + key)
+    for at, key in named:
+        wish = unique.wish_of(flats[at])
+        if wish is not None:
+            unique.released(txn, stream.number, wish.name, unpack_id(key), sids[at])
     for schedule, following in planned:
         plan(txn, stream, schedule, following, now)
     _removed(txn, stream, len(gone))

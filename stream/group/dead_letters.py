@@ -44,6 +44,7 @@ from ..node.stream_id import AUTO, MAX64, IDLike, IDs, StreamID, ascending, give
 from ..node.typed import V
 from . import deliver, subject_filter
 from .state import UNOWNED, GroupState, locate_group, require_group
+from .unique import take_again
 
 if TYPE_CHECKING:
     from ..node import typed
@@ -162,7 +163,8 @@ class DeadLetters(Generic[V]):
                 return 0
             stream, now = writer.ensure(txn, self._origin, NodeLimits()), now_ms()
             for entry in valid:
-                stream.append(txn, AUTO, now, list(chain.from_iterable(entry.pairs[1:])))
+                flat = list(chain.from_iterable(entry.pairs[1:]))
+                take_again(txn, stream, flat, stream.append(txn, AUTO, now, flat), now)
             return deleting.delete(txn, letters, [entry.id for entry in valid])
 
         return sum(in_pieces(self._source, self._chosen(ids, where), move, _PIECE))

@@ -23,7 +23,6 @@ from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import shown
 from ..entries.session import PIECE, PIECE_ASKED, Source, StoreSource, ask, in_pieces, parse_timeout
-from ..entries.sweep import sweep
 from ..jobs.results import Result, name_of, packed
 from ..jobs.results import put as put_result
 from ..node.arguments import Name, Refs, Text, duration_ms, member_name, moment_ms, text_of, texts_of, whole
@@ -43,6 +42,7 @@ from ..node.stream_id import (
     time_at,
 )
 from ..node.typed import V
+from ..sweep import sweep
 from . import claim as claiming
 from . import deliver
 from .claim import ClaimOptions

@@ -9,7 +9,7 @@ the first of them is enough. The time is the wall clock's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -23,6 +23,7 @@ from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import NodeLimits
 from ..entries.session import Source, StoreSource
+from ..entries.unique import Appended, Holder, Wish
 from ..node.arguments import duration_ms, moment_ms, text_of
 from ..node.decode import flatten
 from ..node.entry import Entry, FieldText
@@ -33,11 +34,17 @@ _TOKEN = re.compile(r"(\d{1,19})-(\d{1,15})-(\d{1,19})", re.ASCII)
 _PATIENCE = 0.05  # seconds that a read which need not write waits for other writers
 _RETRY = 20  # ms until it tries again
 
+FindHolder = Callable[[WriteTransaction, writer.StreamWriter, Wish, int], Holder | None]
+Take = Callable[[WriteTransaction, writer.StreamWriter, Holder, int], None]
+
 
 class Deferred:
-    """An entry that is appended once it is due, made by stream.defer(). In a transaction, cancel() is part of it."""
+    """An entry that is appended once it is due, made by stream.defer(). In a transaction, cancel() is part of it.
 
-    __slots__ = ("_due", "_encoding", "_flat", "_number", "_place", "_source", "_stream")
+    ``is_new``: False where defer(unique=…) has found that this one keeps the name, and has deferred nothing.
+    """
+
+    __slots__ = ("_due", "_encoding", "_flat", "_number", "_place", "_source", "_stream", "is_new")
 
     def __init__(self, source: Source, stream: bytes, encoding: str | None, number: int, due: int, place: int,
                  flat: list[bytes]) -> None:
@@ -48,11 +55,12 @@ class Deferred:
         self._due = due
         self._place = place
         self._flat = flat
+        self.is_new: bool = True
 
     @property
     def token(self) -> str:
         """The name of this deferred entry in every process: see Stream.cancel_deferred()."""
-        return f"{self._number}-{self._due}-{self._place}"
+        return token_of(self._number, self._due, self._place)
 
     @property
     def due(self) -> datetime:
@@ -79,22 +87,39 @@ class Deferred:
 
 
 def defer(source: Source, stream: bytes, limits: NodeLimits, encoding: str | None, fields: Any, codec: str | None,
-          delay: float | None, at: datetime | None) -> Deferred:
-    """Stream.defer()."""
+          delay: float | None, at: datetime | None, wish: Wish | None, find: FindHolder, take: Take
+          ) -> Deferred | Appended:
+    """Stream.defer(). ``find`` and ``take`` are those of group/unique.py: the groups know whether a name is kept."""
     flat = flatten(fields)
     now = now_ms()
     due = _parse_due(delay, at, now)
-    number, place = source.submit(partial(_put, stream, limits, due, now, flat, codec))
-    return Deferred(source, stream, encoding, number, due, place, flat)
+
+    def operation(txn: WriteTransaction) -> Deferred | Appended:
+        located = writer.ensure(txn, stream, limits)
+        kept = None if wish is None else find(txn, located, wish, now)
+        if kept is not None:
+            if not kept.is_deferred:
+                return Appended(kept.ms, kept.seq)
+            fields = records.get(txn, located.number, kept.ms, kept.seq)
+            found = Deferred(source, stream, encoding, located.number, kept.ms, kept.seq, fields)
+            found.is_new = False
+            return found
+        had = located.header.next_ordinal
+        given = flat if wish is None else wish.marked(flat)
+        place = records.put(txn, located, due, now, given)
+        if wish is not None:
+            take(txn, located, Holder(wish.name, wish.ends(now), due, place, 1), now)
+        if located.header.is_due(now):
+            records.release(txn, located, now)
+        located.header.begin_codec(codec, had)
+        return Deferred(source, stream, encoding, located.number, due, place, given)
+
+    return source.submit(operation)
 
 
-def _put(name: bytes, limits: NodeLimits, due: int, now: int, flat: list[bytes], codec: str | None,
-         txn: WriteTransaction) -> tuple[int, int]:
-    stream = writer.ensure(txn, name, limits)
-    had = stream.header.next_ordinal
-    place = records.put(txn, stream, due, now, flat)
-    stream.header.begin_codec(codec, had)
-    return stream.number, place
+def token_of(number: int, due: int, place: int) -> str:
+    """The token of a deferred entry of the stream with this number."""
+    return f"{number}-{due}-{place}"
 
 
 def _parse_due(delay: float | None, at: datetime | None, now: int) -> int:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from .typed import Entry
 
-    Appended = Fields | DataclassInstance | Struct  # by append(). A pydantic model is an iterable of pairs, too
+    Appendable = Fields | DataclassInstance | Struct  # by append(). A pydantic model is an iterable of pairs, too
 
 
 def name_bytes(name: object) -> bytes:

@@ -82,7 +82,7 @@ class Entry:
 
     @property
     def pairs(self) -> list[tuple[FieldText, FieldText]]:
-        """The fields as stored: in their order, including names that occur twice, and ``$entry`` of a scheduled one."""
+        """The fields as stored: in their order, including names that occur twice, and ``$entry`` where there is one."""
         return list(zip(self.names, self.values, strict=True))
 
     @property
@@ -103,14 +103,32 @@ class Entry:
         It lies in a first field ``$entry``, a JSON object, which ``fields`` leaves out, ``pairs`` shows, and append()
         refuses. MalformedValue if that is not what Stream.schedule() has made.
         """
+        ms = self._own("scheduled", int)
+        return None if ms is None else time_at(ms)
+
+    @property
+    def unique(self) -> FieldText | None:
+        """The unique name that the entry was given by append() or defer(), kept any longer or not; None without one.
+
+        It lies in the first field ``$entry``, as ``scheduled`` does. MalformedValue likewise.
+        """
+        name = self._own("unique", str)
+        return name if name is None or isinstance(self.names[0], str) else name.encode("utf-8", UNDECODABLE)
+
+    def _own(self, what: str, kind: type) -> Any:
+        """What the field ``$entry`` says of that. MalformedValue."""
         if not has_own(self.names):
             return None
         import json  # noqa: PLC0415 - loaded where it is used
 
         try:
-            return time_at(json.loads(self.values[0])["scheduled"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise MalformedValue(f"entry {self.id}: its field $entry is not that of a schedule: {error!r}") from None
+            said = json.loads(self.values[0])
+            found = said.get(what) if isinstance(said, dict) else said
+        except (ValueError, RecursionError) as error:
+            found = error
+        if found is not None and type(found) is not kind:
+            raise MalformedValue(f"entry {self.id}: its field $entry is malformed, or says no {what}: {found!r:.80}")
+        return found
 
     @property
     def value(self) -> object:
@@ -363,8 +381,8 @@ def checked(flat: list[bytes]) -> list[bytes]:
         raise InvalidFields("an entry needs at least one field")
     first: bytes = flat[0]
     if first == b"$entry":
-        raise InvalidFields("the name $entry of a first field is reserved for what a schedule says; append an entry's "
-                            "fields without it, as entry.fields has them")
+        raise InvalidFields("the name $entry of a first field is reserved for what an entry says itself; append an "
+                            "entry's fields without it, as entry.fields has them")
     total = 0
     for raw in flat:
         total += len(raw)

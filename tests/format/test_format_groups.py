@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 import pytest
 import raxlog
+import raxlog.testing
 import second_reader
 import second_reader_groups as reader
 from hypothesis import given, settings
@@ -339,6 +340,26 @@ def test_a_schedule_lies_under_its_name_and_its_tick_among_deferred_entries(stor
         b"paused": ([[b"n", b"3"], None, 600_000, "UTC", "latest", None, 0], True)}
     stream.remove_schedule("nightly")
     assert [*assert_same(store, clock).schedules[b"orders"]] == [b"beat", b"paused"]
+
+
+def test_a_unique_name_lies_under_its_hash(tmp_path: Path) -> None:
+    with raxlog.testing.clock() as clock, raxlog.open(tmp_path / "store.rax", encoding=None) as store:
+        stream = store.stream("orders")
+        stream.create_group("billing")
+        first = stream.append({"n": 1}, unique="a")
+        second = stream.append({"n": 2}, unique=b"\xff", until=60)
+        third = stream.defer({"n": 3}, delay=1, unique="c", until="delivered")
+        assert isinstance(third, raxlog.Deferred)
+        due, number = map(int, third.token.split("-")[1:])
+        assert read_again(store.path).unique[b"orders"] == {
+            b"a": reader.Unique("done", tuple(first), False), b"c": reader.Unique("delivered", (due, number), True),
+            b"\xff": reader.Unique(second.ms + 60_000, tuple(second), False)}
+        clock.advance(1)
+        last = stream.append({"n": 4})
+        read = read_again(store.path)
+        assert read.unique[b"orders"][b"c"] == reader.Unique("delivered", tuple(last.next()), False)
+        assert [dict(entry.pairs).get(b"$entry") for entry in read.streams.streams[b"orders"].entries] == [
+            b'{"unique": "a"}', b'{"unique": "\\udcff", "until": 60.0}', None, b'{"unique": "c", "until": "delivered"}']
 
 
 @settings(max_examples=40)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
 from ...index.pubsub.pubsub import Reached
 from ...storage.errors import InvalidArgument, StoreClosed
@@ -46,6 +46,20 @@ from .threads import Attribute, Handle, Property, Threads, made, making, on
 from .waits import Ahead, AsyncFollower, Look, Readiness, read_group, readiness, until
 from .worker import AsyncWorker, serve
 
+if TYPE_CHECKING:
+    from ...stream.entries.unique import Appended, OnConflict, Until
+    from ...stream.node.arguments import Appendable, Refs
+
+    class AppendOptions(TypedDict, total=False):
+        """Further options of Stream.append()."""
+
+        maxlen: int | None
+        minid: IDLike | None
+        approximate: bool
+        limit: int | None
+        refs: Refs
+        expect_last: IDLike | None
+
 N = TypeVar("N", bound=Name)
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,6 +72,7 @@ class AsyncDeferred(Handle[Deferred]):
     due: Attribute[Deferred, datetime] = Attribute(lambda entry: entry.due)
     fields: Attribute[Deferred, dict[FieldText, FieldText]] = Attribute(lambda entry: entry.fields)
     pairs: Attribute[Deferred, list[tuple[FieldText, FieldText]]] = Attribute(lambda entry: entry.pairs)
+    is_new: Attribute[Deferred, bool] = Attribute(lambda entry: entry.is_new)
     cancel: Final = on("writes", Deferred.cancel)
 
 
@@ -166,9 +181,36 @@ class AsyncStream(Handle[Stream[V]]):
 
     name: Attribute[Stream[V], Text] = Attribute(lambda stream: stream.name)
 
-    append: Final = on("writes", Stream.append)
+    if TYPE_CHECKING:  # on() gives a checker the first overload alone
+
+        @overload
+        async def append(self, fields: Appendable, id: IDLike = "*", *, create: Literal[True] = True,
+                         producer: Name | None = None, idempotent_id: Name | None = None, unique: None = None,
+                         **options: Unpack[AppendOptions]) -> StreamID: ...
+        @overload
+        async def append(self, fields: Appendable, id: IDLike = "*", *, create: bool, producer: Name | None = None,
+                         idempotent_id: Name | None = None, unique: None = None,
+                         **options: Unpack[AppendOptions]) -> StreamID | None: ...
+        @overload
+        async def append(self, fields: Appendable, id: IDLike = "*", *, unique: Name, until: Until = "done",
+                         on_conflict: OnConflict = "skip", **options: Unpack[AppendOptions]) -> Appended: ...
+        async def append(self, *_: Any, **options: Any) -> Any:
+            """Stream.append()."""
+
+        @overload
+        async def defer(self, fields: Appendable, *, delay: float | None = None, at: datetime | None = None,
+                        unique: None = None) -> AsyncDeferred: ...
+        @overload
+        async def defer(self, fields: Appendable, *, delay: float | None = None, at: datetime | None = None,
+                        unique: Name, until: Until = "done",
+                        on_conflict: OnConflict = "skip") -> AsyncDeferred | Appended: ...
+        async def defer(self, *_: Any, **options: Any) -> Any:
+            """Stream.defer()."""
+    else:
+        append: Final = on("writes", Stream.append)
+        defer: Final = making("writes", Stream.defer, lambda threads, found: (
+            AsyncDeferred(threads, found) if isinstance(found, Deferred) else found))
     extend: Final = on("writes", Stream.extend)
-    defer: Final = making("writes", Stream.defer, AsyncDeferred)
     cancel_deferred: Final = on("writes", Stream.cancel_deferred)
     schedule: Final = on("writes", Stream.schedule)
     pause_schedule: Final = on("writes", Stream.pause_schedule)

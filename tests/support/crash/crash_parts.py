@@ -229,7 +229,7 @@ COMMITS = tuple(f"raxlog.storage.{one}" for one in (
 OPENINGS = tuple(f"raxlog.{one}" for one in (
     "store", "index.pubsub.leases", "index.pubsub.pubsub", "stream.entries.write_buffer", "stream.entries.session",
     "stream.streams",
-    "stream.entries.sweep", "stream.group.waiter", *(f"storage.{one}" for one in (
+    "stream.sweep", "stream.group.waiter", *(f"storage.{one}" for one in (
         "engine.environment", "engine.reader_gate", "engine.store_map", "folder.directory",
         "disk", "folder.generation", "folder.store_files", "tree.tree", "tree.map_lock", "tree.meta_pages",
         "locks.ofd_lock",

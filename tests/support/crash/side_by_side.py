@@ -12,7 +12,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -362,6 +364,52 @@ def defers(folder: Path, ack: Ack, *, count: int = 2) -> None:
             store.stream("a").defer({"v": n}, delay=5.0)
 
 
+def plans(folder: Path, ack: Ack, name: str) -> None:
+    """Makes a schedule, as each program does that starts, and consumes its ticks."""
+    with opened(folder) as store:
+        store.stream("a").schedule("beat", {"v": 0}, every=2.0, coalesce="all")
+    consumes(folder, ack, name, times=2, block=10.0)
+
+
+def check_ticks(folder: Path, acks: list[Any]) -> None:
+    check_deliveries(folder, acks, all_of=2)
+    with raxlog.open(folder / "s.rax") as store:
+        times = [entry.scheduled for entry in store.stream("a").range()]
+        assert all(None not in pair and pair[1] - pair[0] == timedelta(seconds=2) for pair in pairwise(times)), times
+
+
+def takes_names(folder: Path, ack: Ack, *, count: int = 3) -> None:
+    """Append under one name; what came of it goes to stream "log" in the same commit."""
+    with opened(folder) as store:
+        for n in range(count):
+            with store.transaction() as tx:
+                made = tx.stream("a").append({"v": n}, unique="x")
+                tx.stream("log").append({"what": "new" if made.is_new else "kept", "id": str(made)})
+            ack(("appended", str(made)))
+
+
+def ends_names(folder: Path, ack: Ack, *, times: int = 4) -> None:
+    with opened(folder) as store:
+        for _ in range(times):
+            for entry in store.stream("a").group("g").read("one", count=1):
+                with store.transaction() as tx:
+                    tx.group("a", "g").ack(entry.id)
+                    tx.stream("log").append({"what": "done", "id": str(entry.id)})
+                ack(("done", str(entry.id)))
+
+
+def check_names(folder: Path, acks: list[Any]) -> None:
+    """One entry at a time has the name: no second one comes before it is done, none is refused after that."""
+    holder = ""
+    with raxlog.open(folder / "s.rax") as store:
+        for step in store.stream("log").range():
+            what, sid = step.fields["what"], step.fields["id"]
+            assert what in ("kept", "done") if holder else what == "new", (what, sid, holder)
+            assert what == "new" or sid == holder, (what, sid, holder)
+            holder = {"new": sid, "kept": holder, "done": ""}[what]
+    assert problems(folder / "s.rax") == []
+
+
 SCENARIOS: dict[str, Scenario] = {
     "append": Scenario(prepare, [partial(appends, process=n) for n in (1, 2, 3)], check_all),
     "relaxed": Scenario(prepare, [partial(appends, process=1, durability="relaxed"), partial(appends, process=2),
@@ -399,4 +447,7 @@ SCENARIOS: dict[str, Scenario] = {
     "deferred": Scenario(partial(prepare, group=True),
                          [defers, partial(consumes, name="one", block=10.0), partial(consumes, name="two", block=10.0)],
                          partial(check_deliveries, all_of=2)),
+    "schedule": Scenario(partial(prepare, group=True), [partial(plans, name="one"), partial(plans, name="two")],
+                         check_ticks),
+    "unique": Scenario(partial(prepare, group=True), [takes_names, takes_names, ends_names], check_names),
 }

@@ -89,6 +89,15 @@ class Schedule:
 
 
 @dataclass
+class Unique:
+    """Which entry has a unique name: section 25. ``entry`` is its ID, or (due, number) of a deferred one."""
+
+    until: str | int
+    entry: ID
+    is_deferred: bool
+
+
+@dataclass
 class Rest:
     """What a store holds beside its streams' entries: of each stream, by its name."""
 
@@ -99,6 +108,7 @@ class Rest:
     deferred: dict[bytes, list[Deferred]]
     results: dict[bytes, dict[bytes, tuple[int, bytes]]]  # by name: when they expire, their values
     schedules: dict[bytes, dict[bytes, Schedule]]
+    unique: dict[bytes, dict[bytes, Unique]]
 
 
 def read_all(path: Path) -> Rest:
@@ -112,7 +122,7 @@ def understand_all(everything: dict[bytes, bytes]) -> Rest:
     families = families_of(everything)
     state = {key[9:]: record(value)[0] for key, value in families.get((0, 0x04), {}).items()}
     demand(all(isinstance(value, bytes) for value in state.values()), "a state value is no bin")
-    groups, remembered, deferred, results, schedules = {}, {}, {}, {}, {}
+    groups, remembered, deferred, results, schedules, unique = {}, {}, {}, {}, {}, {}
     for name, stream in streams.streams.items():
         groups[name] = read_groups(stream.number, families)
         demand(len(groups[name]) == stream.groups, "the header counts other groups")
@@ -122,7 +132,8 @@ def understand_all(everything: dict[bytes, bytes]) -> Rest:
         deferred[name] = read_deferred(stream.number, families)
         results[name] = read_results(stream.number, families)
         schedules[name] = read_schedules(stream.number, families, deferred[name])
-    return Rest(streams, state, groups, remembered, deferred, results, schedules)
+        unique[name] = read_unique(stream.number, families)
+    return Rest(streams, state, groups, remembered, deferred, results, schedules, unique)
 
 
 def rows_of(families: Families, number: int, kind: int, group: int | None = None) -> Rows:
@@ -339,4 +350,19 @@ def read_schedules(number: int, families: Families, deferred: list[Deferred]) ->
         demand(due == nominal + delay, "a tick is due at another time")
         pairs = [(b"$entry", b'{"scheduled":%d}' % nominal), *zip(flat[::2], flat[1::2], strict=True)]
         demand(entry.pairs == pairs, "a tick has other fields than its schedule")
+    return found
+
+
+# -- section 25: unique names --------------------------------------------------------------
+
+
+def read_unique(number: int, families: Families) -> dict[bytes, Unique]:
+    """Section 25: unique names; invariant 28."""
+    found = {}
+    for hashed, value in rows_of(families, number, 0x2A).items():
+        name, until, ms, seq, *deferred = record(value)
+        demand(hashlib.sha256(name).digest()[:16] == hashed, "a unique name lies under another's hash")
+        demand(until in ("done", "delivered") or isinstance(until, int), "a unique name has no end")
+        demand(deferred in ([], [1]), "a unique name is neither an entry's nor a deferred one's")
+        found[name] = Unique(until, (ms, seq), bool(deferred))
     return found

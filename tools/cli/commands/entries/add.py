@@ -13,6 +13,7 @@ from .....stream.entries.header import shown
 from .....stream.entries.idempotent import MAX_CAP, MAX_WINDOW
 from .....stream.entries.retention import Retention, parsed_retention
 from .....stream.entries.trim import parse_trim
+from .....stream.entries.unique import ON_CONFLICT, UNTIL, Appended, parse_wish
 from .....stream.group.delete_policy import KEEPREF, POLICIES, DeleteResult
 from .....stream.node.entry import UNDECODABLE, flatten
 from .....stream.node.stream_id import parse_id, parse_new_id
@@ -58,6 +59,10 @@ def fields_for(stream: Stream, args: argparse.Namespace) -> Any:
     return value if codec == "str" else {name: _parsed(typed) for name, typed in value.items()}
 
 
+def _until(typed: str) -> str | float:
+    return typed if typed in UNTIL else seconds(typed)
+
+
 def refuse_field_as_stream(args: argparse.Namespace) -> None:
     """CommandError if STREAM looks like a field, unless there is a stream of that name."""
     if b"=" in args.stream:
@@ -68,11 +73,26 @@ def refuse_field_as_stream(args: argparse.Namespace) -> None:
         raise CommandError(f"{name!r} looks like a field: the stream's name comes before the fields", USAGE)
 
 
+def uniqueness(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of append() and defer() that UNIQUE has read."""
+    return {"unique": args.unique, "until": args.until, "on_conflict": args.on_conflict}
+
+
 def _parsed(typed: str) -> Any:
     try:
         return json.loads(typed)
     except (ValueError, RecursionError):
         return typed
+
+
+UNIQUE = (
+    argument("--unique", metavar="NAME", help="a name that one entry of the stream keeps at a time"),
+    argument("--until", metavar="WHEN", default=UNTIL[0], type=_until,
+             help="with --unique: the entry keeps it until every group is done with it (done, the default), has been "
+             "given it (delivered), or for so many seconds"),
+    argument("--on-conflict", choices=ON_CONFLICT, default=ON_CONFLICT[0],
+             help="with --unique, where another entry keeps the name: add nothing (skip, the default), add this one in "
+             "its place (replace), or exit with status 1 (raise)"))
 
 
 @command(
@@ -83,14 +103,15 @@ def _parsed(typed: str) -> Any:
      flag("--no-create", "only if the stream exists"),
      argument("--expect-last", read=parse_id, metavar="ID",
               help="only if this is the stream's last ID; 0: if it is new"),
-     RAW,
+     *UNIQUE, RAW,
      *_trimming(required=False), *WRITING),
     """Prints the entry's ID once the entry is on disk. Creates the store and the stream if they
 do not exist. A field is split at its first '='; fields may repeat. An ID of your own must be
 greater than every ID before it. If it is not, or if --expect-last does not match, the exit
 status is 1. --maxlen or --minid trim in the same commit. If the stream has a codec, a value
 that is valid JSON is stored as such (qty=2 is a number, zip='"01"' is text), unless --raw is
-given. Put '--' before fields that begin with a dash.""",
+given. Where another entry keeps a --unique name, its ID is printed (its token, if it is deferred).
+Put '--' before fields that begin with a dash.""",
     "raxlog add events.rax orders item=book qty=2",
     "raxlog add events.rax orders item=pen --id 1526919030474-55 --maxlen 1000",
 )
@@ -101,15 +122,20 @@ def _add(args: argparse.Namespace) -> None:
     if (new.ms, new.seq) == (0, 0):
         raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
     parse_trim(args.maxlen, args.minid, args.approximate, args.limit)
+    parse_wish(**uniqueness(args))
     with writing(args, create=not args.no_create) as store:
         stream = store.stream(args.stream)
         sid = stream.append(
             fields_for(stream, args), args.id, maxlen=args.maxlen, minid=args.minid, approximate=args.approximate,
-            limit=args.limit, refs=args.refs, create=not args.no_create, expect_last=args.expect_last
+            limit=args.limit, refs=args.refs, create=not args.no_create, expect_last=args.expect_last,
+            **uniqueness(args)
         )
         if sid is None:
             raise NoStream(f"there is no stream {shown(args.stream)} in {store.path}, and --no-create was given")
-    output.answer(args.json, {"id": sid}, sid)
+    if not isinstance(sid, Appended):
+        output.answer(args.json, {"id": sid}, sid)
+    else:
+        output.answer(args.json, {"id": sid, "new": sid.is_new, "token": sid.token}, sid.token or sid)
 
 
 @command(

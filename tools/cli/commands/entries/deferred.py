@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from .....stream.entries.unique import Appended
 from .....stream.jobs.deferred import Deferred
 from .....stream.node.entry import flatten
 from .....stream.node.json_form import fields_form
@@ -12,7 +13,7 @@ from ...arguments import OF_STREAM, RAW, WRITING, argument, command, one_of
 from ...readers import moment, seconds
 from ...status import DONE, NO
 from ...stores import stream_of, writing
-from .add import fields_for, pair, refuse_field_as_stream
+from .add import UNIQUE, fields_for, pair, refuse_field_as_stream, uniqueness
 
 
 def _show(args: argparse.Namespace, entry: Deferred) -> None:
@@ -25,10 +26,11 @@ def _show(args: argparse.Namespace, entry: Deferred) -> None:
     (*OF_STREAM, argument("fields", metavar="FIELD=VALUE", nargs="+", read=pair, help="the entry's fields"),
      one_of(argument("--delay", type=seconds, metavar="SECONDS", help="this long from now"),
             argument("--at", metavar="TIME", type=moment, help="at this time, as in 2026-11-24T08:00:00Z"),
-            required=True), RAW, *WRITING),
+            required=True), *UNIQUE, RAW, *WRITING),
     """Puts the entry on disk and prints its token. When it is due, the next process that reads from the
 stream or appends to it adds it to the stream. Creates the store and the stream if they do not
-exist. Fields are encoded as by 'add'.""",
+exist. Fields are encoded as by 'add'. Where another entry keeps a --unique name, the token or the ID
+of that one is printed.""",
     "raxlog defer events.rax mail to=ann@example.org --delay 3600",
 )
 def _defer(args: argparse.Namespace) -> None:
@@ -36,7 +38,11 @@ def _defer(args: argparse.Namespace) -> None:
     flatten(args.fields)
     with writing(args, create=True) as store:
         stream = store.stream(args.stream)
-        _show(args, stream.defer(fields_for(stream, args), delay=args.delay, at=args.at))
+        found = stream.defer(fields_for(stream, args), delay=args.delay, at=args.at, **uniqueness(args))
+        if isinstance(found, Appended):
+            output.answer(args.json, {"id": found, "new": False}, found)
+        else:
+            _show(args, found)
 
 
 @command(

@@ -12,12 +12,12 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 
-from ...storage.errors import CorruptionError, LockTimeout, StoreFull
-from ...storage.format import keys, records
-from ...storage.log.cursor import cursor_over
-from ...storage.log.transaction import WriteTransaction
-from . import writer
-from .session import Source
+from ..storage.errors import CorruptionError, LockTimeout, StoreFull
+from ..storage.format import keys, records
+from ..storage.log.cursor import cursor_over
+from ..storage.log.transaction import WriteTransaction
+from .entries import writer
+from .entries.session import Source
 
 _KEYS = 2000  # deleted in one transaction; other writers get in between
 
