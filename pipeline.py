@@ -116,6 +116,7 @@ class QueuedGroup(QueuedCalls[Group]):
     ack: Final = _queued(Group.ack)
     nack: Final = _queued(Group.nack)
     cancel: Final = _queued(Group.cancel)
+    configure: Final = _queued(Group.configure)
     ack_delete: Final = _queued(Group.ack_delete)
     renew: Final = _queued(Group.renew)
     claim: Final = _queued(Group.claim)

@@ -293,21 +293,33 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
         else:
             entries = []
             is_paused = group.paused > now
+            if group.limits is not None:
+                count = _least(count, group.limits.left(now))
             if claiming and not is_paused:
                 entries, more = claim_idle(txn, stream, group, consumer, wanted, count, now, budget.takes)
                 passing = passing or more
             remaining = None if count is None else count - len(entries)
             remaining = 0 if is_paused else remaining
+            if group.limits is not None and not wanted.noack:
+                remaining = _least(remaining, group.room(txn))
             before = group.last
             entries += read_new(txn, stream, group, consumer, remaining, wanted.noack, now, budget.takes)
             if not entries:  # of other subjects, or cancelled
                 passing = passing or before < group.last < stream.header.last
+            elif group.limits is not None and group.limits.many:
+                group.changed(txn)
+                group.limits = group.limits.spent(len(entries), now)
         if entries or target.after is not None:
             answer.append((target.stream, entries))
         budget.took(len(entries))
         if txn.changes != changes:
             group.set_seen(txn, consumer, now)
     return answer, passing
+
+
+def _least(count: int | None, room: int | None) -> int | None:
+    """The smaller of a count and of what there is room for, at least 0; None: no limit."""
+    return count if room is None else max(0, room if count is None else min(count, room))
 
 
 class ReplyBudget:
@@ -379,8 +391,17 @@ def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
         if state.paused > now:
             dues.append(state.paused)
             continue
-        is_ready = is_ready or state.last < found[1].last
-        dues += claims_due(txn, *found, state, wanted.min_idle, wanted.keeps_gone, now)
+        room = None
+        if state.limits is not None:
+            condition = Condition(limits_move, target.stream, wanted.group)
+            seen[condition] = condition.value(txn)
+            if (due := state.limits.next_time(now)) > now:
+                dues.append(due)
+                continue
+            room = None if wanted.noack else state.room(txn)
+        has_room = room is None or room > 0
+        is_ready = is_ready or (has_room and state.last < found[1].last)
+        dues += claims_due(txn, *found, state, wanted.min_idle, wanted.keeps_gone, now, has_room)
     if not dues:
         return is_ready, seen, None
     first = min(dues)
@@ -519,7 +540,8 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     assert wanted.min_idle is not None
     pel = group.pel(txn, now)
     more = pel.set_back(AT_ONCE) == AT_ONCE
-    candidates = chain(pel.released(now), pel.oldest(last_idle(wanted.min_idle, now)))
+    room = None if wanted.noack else group.room(txn)  # for what no consumer holds; a takeover needs none
+    candidates = chain(islice(pel.released(now), _least(None, room)), pel.oldest(last_idle(wanted.min_idle, now)))
     claimed: list[Entry] = []
     rows = []
     gone: list[ID] = []
@@ -543,7 +565,7 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
             claimed.append(entry)
             rows.append((sid, consumer.number, now, entry.deliveries))
     more = more or len(gone) >= MOST_GONE
-    if not full and not more and (count is None or len(claimed) < count):
+    if not full and not more and room is None and (count is None or len(claimed) < count):
         lost = seen < group.pending if wanted.min_idle == 0 else not seen and not claims_due(
             txn, stream.number, stream.header, group, wanted.min_idle, wanted.keeps_gone, now)
         group.require_whole(txn, again=lost)
@@ -745,17 +767,20 @@ def restart(txn: WriteTransaction, group: GroupState, pending: Mapping[ID, Nack]
 
 
 def claims_due(txn: RaxTransaction, number: int, header: StreamHeader, group: GroupState, min_idle: int | None,
-               keeps_gone: bool, now: int) -> list[int]:
-    """When, in ms, claim_idle() finds something next: the first released entry, and the first of the others."""
+               keeps_gone: bool, now: int, has_room: bool = True) -> list[int]:
+    """When, in ms, claim_idle() finds something next: the first released entry, and the first of the others.
+
+    Where a limit has no room for more that are held, only the others.
+    """
     if min_idle is None or not group.pending:
         return []
     pel = group.pel(txn)
     if pel.ahead(now, 1):
         return [now]  # it is to set them back
     oldest, since = pel.oldest_time(), now - clocks.since_set()
-    dues = [pel.next_due(), None if oldest is None else max(oldest, since) + min_idle]
+    dues = [pel.next_due() if has_room else None, None if oldest is None else max(oldest, since) + min_idle]
     if keeps_gone and any(due is not None and due <= now for due in dues):
-        dues = [_first_live(txn, number, header, pel.released(MAX64), 0, 0, now),
+        dues = [_first_live(txn, number, header, pel.released(MAX64), 0, 0, now) if has_room else None,
                 _first_live(txn, number, header, pel.oldest(MAX64), since, min_idle, now)]
     return [due for due in dues if due is not None]
 
@@ -766,9 +791,19 @@ def next_due(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
     state = None if found is None else find_group(txn, found[0], group)
     if found is None or state is None:
         return None
-    dues = (found[1].next_due(), state.pel(txn).next_due(), now_ms() if state.last < found[1].last else None)
+    now = now_ms()
+    dues = (found[1].next_due(), state.pel(txn).next_due(), now if state.last < found[1].last else None)
     first = min((due for due in dues if due is not None), default=MAX64)
+    if state.limits is not None and first < MAX64:
+        first = max(first, state.limits.next_time(now))
     return None if MAX64 in (first, state.paused) else max(first, state.paused)
+
+
+def limits_move(txn: RaxTransaction, stream: bytes, group: bytes) -> Hashable:
+    """A condition (waiter.py) of a group with limits: how many entries are held, and when the next may come."""
+    found = headers.find(txn, stream)
+    state = None if found is None else find_group(txn, found[0], group)
+    return None if state is None else (state.limits, state.held(txn))
 
 
 def claims_move(txn: RaxTransaction, stream: bytes, group: bytes, min_idle: int) -> Hashable:

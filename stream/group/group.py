@@ -56,6 +56,7 @@ from .state import (
     UNKNOWN,
     UNOWNED,
     GroupState,
+    Limits,
     SeenTimes,
     destroy_group,
     find_group,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from ..node.model import Model
 
 _NACKS = ("silent", "fail", "fatal")
+_LONGEST_WINDOW = 366 * 86_400_000  # ms
 
 T = TypeVar("T")
 
@@ -606,6 +608,40 @@ class Group(Generic[V]):
             state, _, header = self._found(txn)
             return deliver.lag(txn, header, state, header.last if parsed is None else parsed)
 
+    def configure(self, *, max_in_flight: int | None = None, rate: tuple[int, float] | Literal[0] | None = None,
+                  burst: int | None = None) -> None:
+        """Limit what the group delivers, in all processes together; what is None stays as it is. Durable.
+
+        ``max_in_flight``: how many entries its consumers hold at most, 0 for any number. What waits for a retry counts
+        once it is delivered again. What a dead consumer holds counts until another one has taken it over, which needs
+        no room.
+
+        ``rate``: (count, seconds): in any time of so many seconds at most ``count + burst`` entries are delivered, with
+        those that are delivered again; 0 for no rate. They come evenly, ``burst`` of them (1, if it was never set) at
+        once after a time without any. Up to 1,000,000; above 1,000 a second, ``burst`` should be a thousandth of that.
+
+        What is over a limit is not delivered and uses up no attempt: a read gets less, one that waits wakes when it
+        may go on. A limit is a comparison in the commit that delivers, so that none is exceeded, and nothing can leak,
+        when processes are killed. Not limited: reads with ``noack`` by max_in_flight, a consumer's own history, claim()
+        and autoclaim(). NoGroup, InvalidArgument. Costs a commit. A read of a group with max_in_flight
+        looks at each consumer once another process has changed the group.
+        """
+        whole("max_in_flight", max_in_flight, 0, (1 << 32) - 1, none="")
+        whole("burst", burst, 1, 1_000_000, none="")
+        wanted = None if rate is None else _parsed_rate(rate)
+
+        def operation(txn: WriteTransaction, _: writer.StreamWriter, group: GroupState) -> None:
+            was = group.limits or Limits()
+            limits = Limits(was.max_in_flight if max_in_flight is None else max_in_flight,
+                            *((was.many, was.window) if wanted is None else wanted),
+                            was.burst if burst is None else burst,
+                            was.turn if wanted in (None, (was.many, was.window)) else 0)
+            group.changed(txn)
+            group.limits = limits if limits.max_in_flight or limits.many else None
+            group.moves += 1
+
+        self._act(operation)
+
     def pause(self, until: datetime | None = None) -> None:
         """Deliver no new and no idle entries to any read until that time or resume(). Durable.
 
@@ -795,6 +831,19 @@ def worker(handlers: Mapping[Group[V], Callable[..., object]], *, back_every: in
 def shown_by(group: Group[V], entries: list[Entry]) -> list[typed.Entry[V]]:
     """Entries as the handle returns them: as text under the store's encoding, with values of the handle's type."""
     return texts_of(entries, group._encoding, group._model)
+
+
+def _parsed_rate(rate: object) -> tuple[int, int]:
+    """How many in how many ms; (0, 0) for no rate."""
+    if rate == 0:
+        return 0, 0
+    if not isinstance(rate, tuple | list) or len(rate) != 2:
+        raise InvalidArgument(f"rate={rate!r:.60} must be (count, seconds), as in (100, 60.0) for 100 a minute, or 0")
+    count, window = rate[0], duration_ms("the seconds of rate", rate[1])
+    whole("the count of rate", count, 1, 1_000_000)
+    if not 0 < window <= _LONGEST_WINDOW:
+        raise InvalidArgument(f"rate={rate!r:.60}: its seconds must be from a millisecond to a year")
+    return count, window
 
 
 def checked_entries_read(value: int | None) -> int:

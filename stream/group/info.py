@@ -14,7 +14,7 @@ from ..node.arguments import Text, text_of
 from ..node.stream_id import StreamID, make_id
 from . import deliver
 from .deliver import Delivered
-from .state import UNKNOWN, GroupState
+from .state import UNKNOWN, GroupState, Limits
 
 T = TypeVar("T")
 
@@ -63,6 +63,7 @@ class GroupInfo(Figures):
     """One group, as in XINFO GROUPS. ``lag`` is exact; ``redis_lag`` is that of Redis, None if Redis cannot know it.
 
     ``gone``: how many pending entries were found to be no longer in the stream, and left the pending list.
+    ``max_in_flight``, ``rate`` and ``burst``: its limits, None where it has none; see Group.configure().
     """
 
     name: Text
@@ -73,11 +74,15 @@ class GroupInfo(Figures):
     lag: int
     redis_lag: int | None
     gone: int
+    max_in_flight: int | None
+    rate: tuple[int, float] | None
+    burst: int | None
 
 
 def describe_group(txn: RaxTransaction, state: GroupState, number: int, header: headers.StreamHeader,
                    encoding: str | None) -> GroupInfo:
     """The figures of one group."""
+    limits = state.limits or Limits()
     return GroupInfo(
         text_of(state.name, encoding),
         Rax(txn, keys.group_family(state.number, keys.CONSUMER, state.group)).numele,  # 0.3 µs each
@@ -87,4 +92,7 @@ def describe_group(txn: RaxTransaction, state: GroupState, number: int, header: 
         deliver.lag(txn, header, state),
         deliver.redis_lag(header, state),
         state.gone,
+        limits.max_in_flight or None,
+        (limits.many, limits.window / 1000) if limits.many else None,
+        limits.burst if limits.many else None,
     )

@@ -1,7 +1,7 @@
 """The state of consumer groups and consumers: as records, and as a transaction changes it.
 
-    group      [ name, numbers ( , subjects ( , cancelled ) ) ]      last ms, last seq, entries read, pending,
-                                                                     next consumer, moves, paused, gone
+    group      [ name, numbers ( , subjects ( , cancelled ( , limits ) ) ) ]
+                       last ms, last seq, entries read, pending, next consumer, moves, paused, gone
     consumer   [ name, numbers ]                                     seen, active, pending
 
 The numbers have 8 bytes each, as in the stream's header (entries/header.py).
@@ -21,6 +21,8 @@ again, so the rows of a destroyed group, which are swept later, belong to no oth
 ``cancelled`` is the greatest ID that was cancelled, which may be one that is not delivered yet. Up to it reads ask of
 each entry whether it was, by its row among the results (jobs/results.py); behind it they ask nothing.
 
+``limits`` are compared in the very commit that delivers, see Limits: no slot lies anywhere else that could leak.
+
 When a consumer last read is noted in memory at once, for consumers() and full_info(), and on disk
 with the next change of the consumer, or once it is SEEN_EVERY behind there, with all of its group. So a
 read that finds nothing need not write: fifty consumers that poll share a commit every few seconds.
@@ -34,7 +36,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import CorruptionError, NoGroup
@@ -57,6 +59,44 @@ UNOWNED = 0  # the consumer number of released entries
 SEEN_EVERY = 5000  # ms
 _MOST_NOTED = 10_000  # seen-times of a group: above, those of deleted consumers are forgotten
 _MOST_EMPTY = 100_000
+
+
+class Limits(NamedTuple):
+    """How much a group delivers: so many entries held at once, and so many in a window of time.
+
+    The rate is GCRA, the algorithm of ATM cells: one time says all, the ``turn`` of the next entry if they came evenly.
+    An entry may come up to ``burst`` intervals before its turn, less one tick; so no window of that length, wherever it
+    begins, gets more than ``many + burst``. All times are in ticks, ``many`` of them a millisecond: an interval, the
+    window divided by ``many``, has a whole number of these.
+    """
+
+    max_in_flight: int = 0  # 0: no limit
+    many: int = 0  # in a window; 0: no rate
+    window: int = 0  # ms
+    burst: int = 1
+    turn: int = 0
+
+    def left(self, now: int) -> int | None:
+        """How many may be delivered now, by the rate; None: any number."""
+        if not self.many:
+            return None
+        early = now * self.many + self.burst * self.window - 1 - self._turn(now)
+        return max(0, early // self.window + 1)
+
+    def next_time(self, now: int) -> int:
+        """When, in ms, the rate lets one more through."""
+        if not self.many:
+            return now
+        return max(now, -((self.burst * self.window - 1 - self._turn(now)) // self.many))
+
+    def spent(self, delivered: int, now: int) -> Limits:
+        """The limits after so many deliveries."""
+        return self._replace(turn=self._turn(now) + delivered * self.window) if self.many else self
+
+    def _turn(self, now: int) -> int:
+        """The turn of the next entry: not in the past, and where the clock has gone back, no later than can be."""
+        now *= self.many
+        return min(max(self.turn, now), now + (self.burst + 1) * self.window)
 
 
 class ConsumerState:
@@ -126,9 +166,9 @@ class GroupState:
     """One consumer group of a stream. In a write transaction it is kept warm, like a stream."""
 
     __slots__ = (
-        "_changed", "_consumers", "_frame", "_framed", "_group_changed", "_is_whole", "_least", "_times", "buckets",
-        "cancelled", "entries_read", "epoch", "gone", "group", "key", "last", "mark", "moves", "name", "next_consumer",
-        "number", "paused", "pending", "place", "seed", "since", "subjects",
+        "_changed", "_consumers", "_frame", "_framed", "_group_changed", "_held", "_is_whole", "_least", "_times",
+        "buckets", "cancelled", "entries_read", "epoch", "gone", "group", "key", "last", "limits", "mark", "moves",
+        "name", "next_consumer", "number", "paused", "pending", "place", "seed", "since", "subjects",
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:
@@ -149,6 +189,8 @@ class GroupState:
         self.gone: int = 0  # pending entries that were no longer in the stream, and have been taken out
         self.subjects: list[bytes] = []  # the patterns it is filtered by (subject_filter.py)
         self.cancelled: tuple[int, int] = (0, 0)  # the greatest ID that was
+        self.limits: Limits | None = None
+        self._held: int | None = None  # how many entries consumers hold, where that was counted
         self._consumers: dict[bytes | int, ConsumerState] = {}  # by name and by number
         self._changed: set[int] = set()
         self._group_changed = False
@@ -174,12 +216,15 @@ class GroupState:
         return _STILL.pack(self.next_consumer, self.moves, self.paused, self.gone)
 
     def _rest(self) -> list[Any]:
+        if self.limits is not None:
+            return [self.subjects, bytes(make_id(*self.cancelled)), list(self.limits)]
         cancelled = [bytes(make_id(*self.cancelled))] if self.cancelled > (0, 0) else []
         return [self.subjects, *cancelled] if self.subjects or cancelled else []
 
     def sealed(self) -> bytes:
         """The record, under its key."""
-        of = (self.next_consumer, self.moves, self.paused, self.gone, self.name, self.subjects, self.cancelled)
+        of = (self.next_consumer, self.moves, self.paused, self.gone, self.name, self.subjects, self.cancelled,
+              self.limits)
         if of != self._framed:
             before, behind = records.frame(self.name, _GROUP.size, self._rest())
             self._frame = before, self._still() + behind
@@ -207,6 +252,8 @@ class GroupState:
             state.subjects = row[2]
         if len(row) > 3:
             state.cancelled = unpack_id(row[3])
+        if len(row) > 4:
+            state.limits = Limits(*row[4])
         return state
 
     def current(self, txn: WriteTransaction) -> Self:
@@ -368,6 +415,18 @@ class GroupState:
                  for key, value in rows.take(_MOST_CONSUMERS, _LAST)]
         return sorted(found, key=attrgetter("name"))
 
+    def held(self, txn: RaxTransaction) -> int:
+        """How many entries consumers hold: not what waits for a retry. Counted over all consumers at first."""
+        if self._held is None:
+            self._held = sum((self._consumers.get(one.number) or one).pending for one in self.consumers(txn))
+        return self._held
+
+    def room(self, txn: RaxTransaction) -> int | None:
+        """How many more its consumers may hold; None: any number. After a change of the limit less than nothing."""
+        if self.limits is None or not self.limits.max_in_flight:
+            return None
+        return self.limits.max_in_flight - self.held(txn)
+
     def consumer_key(self, number: int) -> bytes:
         """The key of a consumer's record."""
         return keys.group_family(self.number, keys.CONSUMER, self.group) + number.to_bytes(4, "big")
@@ -414,6 +473,8 @@ class GroupState:
             owner = self._consumers.get(consumer) or self.consumer_no(txn, consumer)
             owner.pending += by
             self._changed.add(consumer)
+            if self._held is not None:
+                self._held += by
 
 
 def find_group(txn: RaxTransaction, number: int, name: bytes) -> GroupState | None:
@@ -506,6 +567,16 @@ def groups(txn: RaxTransaction, number: int) -> Iterator[GroupState]:
     for key, value in Rax(txn, prefix).items():
         row = records.unseal(prefix + key, value)
         yield GroupState.from_row(number, int.from_bytes(key, "big"), row)
+
+
+def every_group(txn: WriteTransaction, stream: StreamWriter) -> list[GroupState]:
+    """All groups of a stream, warm. Read once for as long as no other process changes them."""
+    working_groups(txn, stream)
+    if len(stream.groups) != stream.header.groups:
+        txn.flush()
+        for state in all_groups(txn, stream.number, stream.header):
+            stream.groups.setdefault(state.name, state.current(txn))
+    return list(stream.groups.values())
 
 
 def all_groups(txn: RaxTransaction, number: int, header: StreamHeader) -> list[GroupState]:

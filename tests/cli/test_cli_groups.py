@@ -87,7 +87,7 @@ def test_info_shows_the_groups_of_a_stream(raxlog_cli: Run, billing: str) -> Non
     assert figures["last_generated_id"] == "3-1"
     assert figures["groups"] == [
         {"name": "billing", "consumers": 1, "pending": 2, "last_delivered_id": "2-1", "entries_read": 2, "lag": 1,
-         "redis_lag": 1, "gone": 0}
+         "redis_lag": 1, "gone": 0, "max_in_flight": None, "rate": None, "burst": None}
     ]
 
 

@@ -132,6 +132,7 @@ class AsyncGroup(Handle[Group[V]]):
     claim_ids: Final = on("writes", Group.claim_ids)
     renew: Final = on("writes", Group.renew)
     set_id: Final = on("writes", Group.set_id)
+    configure: Final = on("writes", Group.configure)
     pause: Final = on("writes", Group.pause)
     resume: Final = on("writes", Group.resume)
     create_consumer: Final = on("writes", Group.create_consumer)

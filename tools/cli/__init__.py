@@ -61,6 +61,7 @@ COMMANDS = {
     "lag": ("groups.groups", "print how many entries a group has not been delivered yet"),
     "job": ("groups.groups", "print what has become of an entry in a group"),
     "create-group": ("groups.groups", "create a consumer group"),
+    "configure-group": ("groups.groups", "limit what a consumer group delivers"),
     "destroy-group": ("groups.groups", "delete a consumer group with its consumers and pending entries"),
     "set-group-id": ("groups.groups", "move a group forward or back"),
     "pause": ("groups.groups", "stop a group's deliveries for a time"),

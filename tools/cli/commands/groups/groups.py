@@ -24,7 +24,7 @@ from .....stream.group.info import GroupInfo
 from .....stream.node.stream_id import parse_id
 from .... import output
 from ...arguments import OF_CONSUMER, OF_GROUP, OF_STREAM, TIME, WRITING, argument, command, flag, one_of
-from ...readers import consumer_name, moment, time_as_id
+from ...readers import consumer_name, moment, positive, seconds, time_as_id, whole
 from ...status import NO, CommandError
 from ...stores import existing, group_of, stream_of, writing
 
@@ -151,6 +151,35 @@ def _set_group_id(args: argparse.Namespace) -> None:
         info = group.info()
     line = f"group {output.text(group.name)} delivers what follows {info.last_delivered_id}, lag {info.lag:,}"
     output.answer(args.json, info.to_dict(), line)
+
+
+def _rate(typed: str) -> tuple[int, float]:
+    """N/TIME, or 0 for none."""
+    count, slash, time = typed.partition("/")
+    return (whole(count), seconds(time)) if slash else (whole(typed), 1.0)
+
+
+@command(
+    "configure-group",
+    (*OF_GROUP,
+     argument("--max-in-flight", type=whole, metavar="N", help="its consumers hold N entries at most; 0: any number"),
+     argument("--rate", type=_rate, metavar="N/TIME",
+              help="deliver N entries in a time at most, as in 100/1m or 5/1s; 0: no rate"),
+     argument("--burst", type=positive, metavar="N", help="so many may come at once after a pause (default 1)"),
+     *WRITING),
+    """Limits what the group delivers, to all its consumers together, from now on; what is not given stays as it is.
+Prints the limits.""",
+    "raxlog configure-group events.rax orders billing --max-in-flight 50 --rate 100/1m",
+)
+def _configure_group(args: argparse.Namespace) -> None:
+    with group_of(args, writing) as group:
+        group.configure(max_in_flight=args.max_in_flight, burst=args.burst,
+                        rate=0 if args.rate is not None and not args.rate[0] else args.rate)
+        info = group.info()
+    held = "any number of entries" if info.max_in_flight is None else output.many(info.max_in_flight, "entry")
+    rate = "at any rate" if info.rate is None else (
+        f"{info.rate[0]:,} in {info.rate[1]:,g} s, {info.burst:,} at once after a pause")
+    output.answer(args.json, info.to_dict(), f"group {output.text(group.name)}: {held} in flight, {rate}")
 
 
 @command(
