@@ -531,13 +531,14 @@ class Store:
     def maintain(self, *, exact: bool = False) -> Maintenance:
         """Apply the retention of each stream (see Stream.configure); ``freed`` says how many entries went, by stream.
 
-        It also forgets the idempotent IDs that are out of their window and whose entries are gone.
+        It also forgets the idempotent IDs that are out of their window and whose entries are gone, and the rows of
+        unique names that are free.
 
         Whole nodes go, so that what is left of one may be older than ``max_age``, say. With ``exact`` the entries
         themselves go, but for ``max_bytes``: the node that stays is written again.
 
         An append that begins a node does the same; this call is for streams that get no appends, and for a
-        backlog. It removes 1,000 nodes per commit and rule. A stream without retention and IDs costs
+        backlog. It removes 1,000 nodes per commit and rule. A stream without retention, IDs and names costs
         about 10 µs. 1,000 IDs out of their window cost about 3 ms, and 11 where they go; where no entry has been
         deleted by its ID from theirs on, they are not read.
         CorruptionError at a damaged node; entries removed before that stay removed.

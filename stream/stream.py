@@ -39,7 +39,7 @@ from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, parse_claim
 from .entries.retention import Retention, parsed_retention, row_of
 from .entries.schema import StreamSchema, parsed_schema
 from .entries.session import PIECE_ASKED, Source, StoreSource, in_pieces
-from .entries.unique import Appended, Holder, OnConflict, Until, Wish, parse_wish
+from .entries.unique import Appended, OnConflict, Until, Wish, parse_wish
 from .follow import Follower
 from .group.delete_policy import KEEPREF, DeleteResult, checked_policy, delete_ex, drop_retries, evict
 from .group.group import Group, checked_entries_read
@@ -133,8 +133,14 @@ class Stream(Generic[V]):
     @overload
     def append(self, fields: Appendable, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
-               refs: Refs = KEEPREF, expect_last: IDLike | None = None, unique: Name, until: Until = "done",
-               on_conflict: OnConflict = "skip") -> Appended: ...
+               refs: Refs = KEEPREF, create: Literal[True] = True, expect_last: IDLike | None = None, unique: Name,
+               until: Until = "done", on_conflict: OnConflict = "skip") -> Appended: ...
+
+    @overload
+    def append(self, fields: Appendable, id: IDLike = "*", *, maxlen: int | None = None,
+               minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
+               refs: Refs = KEEPREF, create: bool, expect_last: IDLike | None = None, unique: Name,
+               until: Until = "done", on_conflict: OnConflict = "skip") -> Appended | None: ...
 
     def append(self, fields: Appendable, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
@@ -162,8 +168,8 @@ class Stream(Generic[V]):
         it ("delivered"), or for so many seconds. Where another entry keeps the name, ``on_conflict`` is to "skip" the
         append, to "replace" that entry by this one, or to "raise" NotUnique; one that a consumer is working on cannot
         be replaced: NotUnique. Returns an Appended, the ID of the entry that has the name now; its ``is_new`` says
-        whether this call has appended it. A deletion or a trim frees a name; where no group is, only these do. Costs
-        an append and one or two look-ups in each group; streams without unique names pay nothing.
+        whether this call has appended it. A deletion or a trim frees a name that is not kept for seconds; in a stream
+        without groups only these do. Costs some 80 µs beside the append; streams without unique names pay nothing.
 
         Raises InvalidFields, InvalidStreamID, IDTooSmall (IDZero for 0-0), Conflict, MalformedValue (see configure()),
         StreamExhausted, LockTimeout, StoreFull. Costs one durable commit, shared with concurrent appends.
@@ -268,7 +274,7 @@ class Stream(Generic[V]):
             sids = act(txn)
             if not sids:
                 return None
-            take(txn, writer.require(txn, name), Holder(wish.name, wish.ends(now), *sids[0]), now)
+            take(txn, writer.require(txn, name), wish, wish.holder(*sids[0], now), now)
             appended = Appended(*sids[0])
             appended.is_new = True
             return appended

@@ -225,6 +225,7 @@ def check_unique(tree: RaxTransaction, number: int, stream: str, find: Findings)
         if suffix != name_digest(kept.name):
             find.problem("unique", f"unique name {shown(kept.name)} has another's hash as its key", key=prefix + suffix,
                          stream=stream)
-        if not all(type(part) is int for part in kept[2:]) or not (kept.until in UNTIL or type(kept.until) is int):
+        has_end = kept.until in UNTIL if kept.length == 0 else type(kept.until) is int
+        if not all(type(part) is int for part in kept[2:]) or not has_end:
             find.problem("unique", f"unique name {shown(kept.name)} is no entry's, or has no end", key=prefix + suffix,
                          stream=stream)

@@ -3,7 +3,8 @@
     n  2a  SHA-256 of the name (16 bytes)   ->  [name, until, ms, seq]             an entry
                                                 [name, until, due, number, 1]      a deferred one (deferred.py)
 
-    until   "done", "delivered", or the time in ms up to which the entry keeps its name
+    until   "done", "delivered", or the time in ms up to which the entry keeps its name; how long it does
+            stands behind the 0 or 1 then: [name, 1790000000000, ms, seq, 0, 60000]
 
 An entry of a unique name begins with the field ``$entry``, a JSON object with the name and ``until`` as it was given.
 Whether it still keeps the name is found when that matters (group/unique.py), so that nothing by which an entry ends has
@@ -19,12 +20,12 @@ import json
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from ...storage.errors import InvalidArgument, InvalidName
+from ...storage.errors import InvalidArgument, InvalidFields, InvalidName
 from ...storage.format import keys, records
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import Rax
 from ..node.arguments import duration_ms, stored_bytes
-from ..node.entry import OWN_FIELD, UNDECODABLE
+from ..node.entry import OWN_FIELD, SUBJECT_FIELD, UNDECODABLE
 from ..node.stream_id import StreamID
 from .idempotent import name_digest
 
@@ -56,15 +57,20 @@ class Wish(NamedTuple):
     on_conflict: str
 
     def marked(self, flat: list[bytes]) -> list[bytes]:
-        """The entry's fields, with the one that says its name."""
+        """The entry's fields, with the one that says its name. InvalidFields for one with a subject."""
+        if flat[0] == SUBJECT_FIELD:
+            raise InvalidFields("an entry with a subject, a first field $subject, takes no unique name: that would have"
+                                " to be its first field")
         about: dict[str, str | float] = {"unique": self.name.decode("utf-8", UNDECODABLE)}
         if self.until != DONE:
             about["until"] = self.until if isinstance(self.until, str) else self.until / 1000
         return [OWN_FIELD, json.dumps(about).encode(), *flat]
 
-    def ends(self, now: int) -> str | int:
-        """``until`` of its row."""
-        return self.until if isinstance(self.until, str) else now + self.until
+    def holder(self, ms: int, seq: int, now: int, is_deferred: int = 0) -> Holder:
+        """The row of its name for an entry that is appended or deferred now."""
+        if isinstance(self.until, str):
+            return Holder(self.name, self.until, ms, seq, is_deferred)
+        return Holder(self.name, now + self.until, ms, seq, is_deferred, self.until)
 
 
 class Holder(NamedTuple):
@@ -75,6 +81,7 @@ class Holder(NamedTuple):
     ms: int
     seq: int
     is_deferred: int = 0
+    length: int = 0  # ms up to ``until``, where that is a time
 
 
 def parse_wish(unique: object, until: object, on_conflict: object) -> Wish | None:
@@ -120,14 +127,14 @@ def holder(txn: WriteTransaction, number: int, name: bytes) -> Holder | None:
 def put(txn: WriteTransaction, number: int, kept: Holder) -> None:
     """Write the row of a name."""
     key = _key(number, kept.name)
-    txn.put(key, records.seal(key, list(kept) if kept.is_deferred else list(kept[:4])))
+    txn.put(key, records.seal(key, list(kept if kept.length else kept[:5] if kept.is_deferred else kept[:4])))
 
 
 def released(txn: WriteTransaction, number: int, name: bytes, place: tuple[int, int], sid: tuple[int, int]) -> None:
     """A deferred entry has been appended: it keeps its name, if it had it."""
     kept = holder(txn, number, name)
     if kept is not None and kept.is_deferred and (kept.ms, kept.seq) == place:
-        put(txn, number, Holder(name, kept.until, *sid))
+        put(txn, number, kept._replace(ms=sid[0], seq=sid[1], is_deferred=0))
 
 
 def beside(txn: WriteTransaction, number: int, name: bytes) -> Iterator[tuple[bytes, Holder]]:
@@ -143,14 +150,14 @@ def beside(txn: WriteTransaction, number: int, name: bytes) -> Iterator[tuple[by
 
 
 def rows(txn: WriteTransaction, number: int, after: bytes, most: int) -> list[tuple[bytes, Holder]]:
-    """So many rows behind the hash ``after``: their hashes, and what they hold."""
+    """So many rows behind the hash ``after``: their keys, and what they hold."""
     prefix = keys.family(number, keys.UNIQUE)
     place = Rax(txn, prefix).iterator()
     found: list[tuple[bytes, Holder]] = []
     has_row = place.seek(">", after)
     while has_row and len(found) < most:
         key, value = place.item()
-        found.append((key, Holder(*records.unseal(prefix + key, value))))
+        found.append((prefix + key, Holder(*records.unseal(prefix + key, value))))
         has_row = place.next()
     return found
 

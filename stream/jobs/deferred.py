@@ -35,7 +35,7 @@ _PATIENCE = 0.05  # seconds that a read which need not write waits for other wri
 _RETRY = 20  # ms until it tries again
 
 FindHolder = Callable[[WriteTransaction, writer.StreamWriter, Wish, int], Holder | None]
-Take = Callable[[WriteTransaction, writer.StreamWriter, Holder, int], None]
+Take = Callable[[WriteTransaction, writer.StreamWriter, Wish, Holder, int], None]
 
 
 class Deferred:
@@ -108,7 +108,7 @@ def defer(source: Source, stream: bytes, limits: NodeLimits, encoding: str | Non
         given = flat if wish is None else wish.marked(flat)
         place = records.put(txn, located, due, now, given)
         if wish is not None:
-            take(txn, located, Holder(wish.name, wish.ends(now), due, place, 1), now)
+            take(txn, located, wish, wish.holder(due, place, now, 1), now)
         if located.header.is_due(now):
             records.release(txn, located, now)
         located.header.begin_codec(codec, had)

@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Literal, TypeVar
 
-from ...storage.errors import InvalidArgument, InvalidName, NoSchedule
+from ...storage.errors import InvalidArgument, InvalidFields, InvalidName, NoSchedule
 from ...storage.figures import Figures
 from ...storage.format import keys, records
 from ...storage.log.transaction import WriteTransaction
@@ -28,7 +28,7 @@ from ..entries.session import Source
 from ..entries.writer import StreamWriter
 from ..node.arguments import Name, Text, duration_ms, member_name, text_of
 from ..node.decode import flatten
-from ..node.entry import Entry, FieldText
+from ..node.entry import SUBJECT_FIELD, Entry, FieldText
 from ..node.stream_id import AUTO, StreamID, make_id, now_ms, time_at
 from ..node.timetable import HOUR, Never, parse_timetable
 from .deferred import LATEST
@@ -77,6 +77,9 @@ def define(source: Source, stream: bytes, limits: NodeLimits, encoding: str | No
     if delay > most:
         raise InvalidArgument(f"jitter={jitter!r} is more than {most / 1000:g} s: the interval, or an hour beside cron")
     definition = Definition(flatten(fields), *timetable, coalesce, grace, delay)
+    if definition.flat[0] == SUBJECT_FIELD:
+        raise InvalidFields("a schedule's entries have no subject: their first field says their time, so it cannot be "
+                            "$subject")
     state = ScheduleState(raw, definition)
     if _first(state, now_ms()) + delay > LATEST:
         raise InvalidArgument("the first tick of that schedule lies beyond the year 9999")

@@ -353,13 +353,27 @@ def test_a_unique_name_lies_under_its_hash(tmp_path: Path) -> None:
         due, number = map(int, third.token.split("-")[1:])
         assert read_again(store.path).unique[b"orders"] == {
             b"a": reader.Unique("done", tuple(first), False), b"c": reader.Unique("delivered", (due, number), True),
-            b"\xff": reader.Unique(second.ms + 60_000, tuple(second), False)}
+            b"\xff": reader.Unique(second.ms + 60_000, tuple(second), False, 60_000)}
         clock.advance(1)
         last = stream.append({"n": 4})
         read = read_again(store.path)
         assert read.unique[b"orders"][b"c"] == reader.Unique("delivered", tuple(last.next()), False)
         assert [dict(entry.pairs).get(b"$entry") for entry in read.streams.streams[b"orders"].entries] == [
             b'{"unique": "a"}', b'{"unique": "\\udcff", "until": 60.0}', None, b'{"unique": "c", "until": "delivered"}']
+
+
+def test_limits_lie_in_the_groups_record(store: raxlog.Store, clock: Clock) -> None:
+    group, _ = filled(store, 20)
+    assert assert_same(store, clock).groups[b"orders"][b"billing"].limits is None
+    group.configure(max_in_flight=7)
+    assert assert_same(store, clock).groups[b"orders"][b"billing"].limits == [7, 0, 0, 1, 0]
+    group.configure(rate=(10, 2.0), burst=3)
+    assert len(group.read("w", count=9)) == 3
+    assert assert_same(store, clock).groups[b"orders"][b"billing"].limits == [7, 10, 2000, 3, clock.now * 10 + 3 * 2000]
+    group.cancel(store.stream("orders").range(count=1).__next__().id)
+    assert assert_same(store, clock).groups[b"orders"][b"billing"].limits == [7, 10, 2000, 3, clock.now * 10 + 3 * 2000]
+    group.configure(max_in_flight=0, rate=0)
+    assert assert_same(store, clock).groups[b"orders"][b"billing"].limits is None
 
 
 @settings(max_examples=40)

@@ -58,6 +58,7 @@ class Group:
     consumers: dict[bytes, Consumer]
     pel: dict[ID, Pending]
     released: list[ID]  # in the order in which they are handed out
+    limits: list[int] | None  # most held, entries in a window, the window in ms, burst, turn
 
 
 @dataclass
@@ -95,6 +96,7 @@ class Unique:
     until: str | int
     entry: ID
     is_deferred: bool
+    length: int = 0
 
 
 @dataclass
@@ -191,14 +193,15 @@ def read_groups(number: int, families: Families) -> dict[bytes, Group]:
         )
         last, last_seq, read, pending, following, moves, _, _ = numbers_of(row, 8, signed=2)
         demand(all(0 < n < following for n in consumers), "a consumer has a number never given")
-        demand(len(row) < 4 or identity(row[3]) > (0, 0), "a cancelled entry has no ID")
+        demand(len(row) != 4 or identity(row[3]) > (0, 0), "a cancelled entry has no ID")
+        demand(len(row) < 5 or [type(part) for part in row[4]] == [int] * 5, "a group's limits are not five numbers")
         pel = read_pending(number, group, families, consumers)
         demand(len(pel) == pending, "the group counts other pending entries")
         order = released_order(rows_of(families, number, 0x37, group), pel)
         groups[row[0]] = Group(
             group, (last, last_seq), read, pending, moves,
             {member[0]: Consumer(member[0], *numbers_of(member, 3, signed=1)) for member in consumers.values()}, pel,
-            order,
+            order, row[4] if len(row) > 4 else None,
         )  # fmt: skip
         for name, consumer in groups[row[0]].consumers.items():
             owned = sum(entry.consumer == name for entry in pel.values())
@@ -360,9 +363,11 @@ def read_unique(number: int, families: Families) -> dict[bytes, Unique]:
     """Section 25: unique names; invariant 28."""
     found = {}
     for hashed, value in rows_of(families, number, 0x2A).items():
-        name, until, ms, seq, *deferred = record(value)
+        name, until, ms, seq, *more = record(value)
         demand(hashlib.sha256(name).digest()[:16] == hashed, "a unique name lies under another's hash")
         demand(until in ("done", "delivered") or isinstance(until, int), "a unique name has no end")
-        demand(deferred in ([], [1]), "a unique name is neither an entry's nor a deferred one's")
-        found[name] = Unique(until, (ms, seq), bool(deferred))
+        is_deferred, length = [*more, 0, 0][:2]
+        demand(len(more) < 3 and is_deferred in (0, 1), "a unique name is neither an entry's nor a deferred one's")
+        demand(isinstance(until, int) == (length > 0), "a unique name has no length up to a time, or one without")
+        found[name] = Unique(until, (ms, seq), bool(is_deferred), length)
     return found

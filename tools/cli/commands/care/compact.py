@@ -20,8 +20,8 @@ _COLUMNS = ("{task.description}", "DownloadColumn", "TransferSpeedColumn")
     "maintain", (*OF_STORE, flag("--exact", "the entries themselves, not whole nodes only"), *WRITING),
     """Removes the oldest entries of each stream with a retention ('raxlog configure --retention'), in
 whole nodes, as appends to it do, and forgets the idempotent IDs that are out of their window and whose
-entries are gone. Use it, from cron for example, for streams that get no appends. The file does not shrink:
-its space is reused, and 'raxlog compact' returns it.""",
+entries are gone, and unique names that are free. Use it, from cron for example, for streams that get no
+appends. The file does not shrink: its space is reused, and 'raxlog compact' returns it.""",
     "raxlog maintain events.rax",
 )
 def _maintain(args: argparse.Namespace) -> None:

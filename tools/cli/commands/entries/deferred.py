@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .....stream.entries.unique import Appended
+from .....stream.entries.unique import Appended, parse_wish
 from .....stream.jobs.deferred import Deferred
 from .....stream.node.entry import flatten
 from .....stream.node.json_form import fields_form
@@ -16,8 +16,8 @@ from ...stores import stream_of, writing
 from .add import UNIQUE, fields_for, pair, refuse_field_as_stream, uniqueness
 
 
-def _show(args: argparse.Namespace, entry: Deferred) -> None:
-    document = {"token": entry.token, "due": entry.due.isoformat(), "fields": fields_form(entry.pairs)}
+def _show(args: argparse.Namespace, entry: Deferred, **more: object) -> None:
+    document = {"token": entry.token, "due": entry.due.isoformat(), "fields": fields_form(entry.pairs), **more}
     output.answer(args.json, document, "\t".join([entry.token, entry.due.isoformat(), *output.pairs_text(entry.pairs)]))
 
 
@@ -36,13 +36,14 @@ of that one is printed.""",
 def _defer(args: argparse.Namespace) -> None:
     refuse_field_as_stream(args)
     flatten(args.fields)
+    parse_wish(**uniqueness(args))
     with writing(args, create=True) as store:
         stream = store.stream(args.stream)
         found = stream.defer(fields_for(stream, args), delay=args.delay, at=args.at, **uniqueness(args))
         if isinstance(found, Appended):
             output.answer(args.json, {"id": found, "new": False}, found)
         else:
-            _show(args, found)
+            _show(args, found, **({"new": found.is_new} if args.unique is not None else {}))
 
 
 @command(

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from raw_records import changed_copy, records_of, resealed
 from raxlog.storage.format import keys
+from raxlog.stream import stream as stream_module
 
 NAMES = ("a", "b", b"\xff\x00")
 
@@ -339,13 +340,95 @@ def test_bad_input_changes_nothing(store: raxlog.Store, jobs: raxlog.Stream, opt
 
 
 def test_conditions_are_asked_before_and_errors_leave_the_name_free(jobs: raxlog.Stream) -> None:
-    assert jobs.append({"n": 1}, create=False, unique="a") is None  # type: ignore[call-overload]
+    assert jobs.append({"n": 1}, create=False, unique="a") is None
     with pytest.raises(raxlog.Conflict):
         jobs.append({"n": 1}, expect_last="5-0", unique="a")
     assert jobs.append({"n": 1}, "5-0", unique="a").is_new
     with pytest.raises(raxlog.IDTooSmall):
         jobs.append({"n": 1}, "4-0", unique="b")
     assert jobs.append({"n": 1}, unique="b").is_new
+
+
+def test_a_deferred_entry_that_is_cancelled_frees_its_name_also_before_its_time_is_over(jobs: raxlog.Stream) -> None:
+    first = jobs.defer({"n": 1}, delay=100, unique="a", until=60)
+    assert isinstance(first, raxlog.Deferred)
+    assert first.cancel()
+    second = jobs.defer({"n": 2}, delay=100, unique="a", until=60)
+    assert second.is_new
+    assert not jobs.append({"n": 3}, unique="a").is_new
+
+
+def test_replace_deletes_no_other_entry_that_has_the_id_since(jobs: raxlog.Stream, group: raxlog.Group) -> None:
+    jobs.append({"n": 1}, "5-2", unique="a", until=600)
+    jobs.trim(maxlen=0)
+    jobs.set_id("5-1")
+    jobs.append({"n": 2}, "5-2")
+    assert jobs.append({"n": 3}, unique="a", on_conflict="replace").is_new
+    assert [entry.fields["n"] for entry in jobs] == ["2", "3"]
+
+
+def test_a_subject_and_a_unique_name_do_not_go_together(store: raxlog.Store, jobs: raxlog.Stream) -> None:
+    for call in (lambda: jobs.append([("$subject", "x.y"), ("n", "1")], unique="a"),
+                 lambda: jobs.defer([("$subject", "x.y"), ("n", "1")], delay=1, unique="a"),
+                 lambda: jobs.schedule("s", [("$subject", "x.y"), ("n", "1")], every=60)):
+        with pytest.raises(raxlog.InvalidFields, match="subject"):
+            call()
+    assert store.streams() == []
+
+
+@pytest.mark.parametrize("groups", [0, 1])
+def test_names_of_entries_that_are_deleted_one_by_one_leave_no_rows(store: raxlog.Store, jobs: raxlog.Stream,
+                                                                  groups: int) -> None:
+    jobs.append({"n": "stays"})
+    if groups:
+        jobs.create_group("w")
+    for n in range(500):
+        jobs.delete(jobs.append({"n": n}, unique=f"name-{n}"))
+    assert in_store(store) < 60
+    store.maintain()
+    assert in_store(store) == 0
+
+
+def test_a_replace_that_is_refused_changes_nothing_also_in_a_transaction(store: raxlog.Store, jobs: raxlog.Stream,
+                                                                       group: raxlog.Group) -> None:
+    jobs.append({"n": 1}, "5-1", unique="a")
+    jobs.defer({"n": 2}, delay=100, unique="b")
+    with store.transaction() as tx:
+        inside = tx.stream("jobs")
+        for name in "ab":
+            with pytest.raises(raxlog.Conflict):
+                inside.append({"n": 3}, unique=name, on_conflict="replace", expect_last="1-1")
+            with pytest.raises(raxlog.IDTooSmall):
+                inside.append({"n": 3}, "4-1", unique=name, on_conflict="replace")
+        inside.append({"n": 4})
+    assert [entry.fields["n"] for entry in jobs] == ["1", "4"]
+    assert [one.fields["n"] for one in jobs.deferred()] == ["2"]
+    assert not jobs.append({"n": 5}, unique="a").is_new
+
+
+def test_a_group_of_other_subjects_keeps_no_name(jobs: raxlog.Stream, group: raxlog.Group) -> None:
+    jobs.create_group("filtered", subjects=["x.*"])
+    first = jobs.append({"n": 1}, unique="a")
+    group.ack(group.read("c")[0].id)
+    assert jobs.append({"n": 2}, unique="a", on_conflict="replace").is_new
+    assert jobs.get(first) is not None
+
+
+def test_a_clock_that_was_years_ahead_keeps_no_name(monkeypatch: pytest.MonkeyPatch, jobs: raxlog.Stream) -> None:
+    with monkeypatch.context() as ahead:
+        now = stream_module.now_ms
+        ahead.setattr(stream_module, "now_ms", lambda: now() + 20 * 365 * 86_400_000)
+        jobs.append({"n": 1}, unique="a", until=60)
+    assert jobs.append({"n": 2}, unique="a", until=60).is_new
+    assert not jobs.append({"n": 2}, unique="a", until=60).is_new
+
+
+def test_with_seconds_what_is_deleted_can_be_replaced_while_a_consumer_holds_it(jobs: raxlog.Stream,
+                                                                             group: raxlog.Group) -> None:
+    first = jobs.append({"n": 1}, unique="a", until=600)
+    group.read("c")
+    jobs.delete(first)
+    assert jobs.append({"n": 2}, unique="a", on_conflict="replace").is_new
 
 
 def in_store(store: raxlog.Store) -> int:
@@ -418,6 +501,8 @@ class AgainstAModel(RuleBasedStateMachine):
     def holder(self, name: Any) -> raxlog.StreamID | str | None:
         until, which, end = self.holders.get(name, ("done", "", 0.0))
         if until not in ("done", "delivered"):
+            if isinstance(which, str) and which not in self.deferred:
+                return None
             return which if self.clock.now().timestamp() < end else None
         is_kept = which in self.deferred if isinstance(which, str) else not self.is_done(which, until)
         if not is_kept:
