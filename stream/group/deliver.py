@@ -791,8 +791,10 @@ def next_due(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
     state = None if found is None else find_group(txn, found[0], group)
     if found is None or state is None:
         return None
-    now = now_ms()
-    dues = (found[1].next_due(), state.pel(txn).next_due(), now if state.last < found[1].last else None)
+    now, room = now_ms(), state.room(txn)
+    dues = [found[1].next_due()]
+    if room is None or room > 0:  # else others hold as many as may be held
+        dues += [state.pel(txn).next_due(), now if state.last < found[1].last else None]
     first = min((due for due in dues if due is not None), default=MAX64)
     if state.limits is not None and first < MAX64:
         first = max(first, state.limits.next_time(now))

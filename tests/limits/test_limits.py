@@ -157,6 +157,18 @@ def test_drain_goes_on_at_the_rate() -> None:
         assert times[-1] == pytest.approx(49 * 6, abs=7)
 
 
+def test_drain_ends_where_others_hold_as_many_as_may_be_held(group: raxlog.Group) -> None:
+    group.configure(max_in_flight=2)
+    held = group.read("another", count=1)
+    done: list[raxlog.Entry] = []
+    with raxlog.testing.clock():
+        group.worker(done.append).drain()
+    assert len(done) == 99
+    assert len(group.read("another", count=9)) == 0
+    group.configure(max_in_flight=1)
+    assert group.pending().total == len(held)
+
+
 def test_in_asyncio_a_pipeline_and_a_transaction(tmp_path: Path) -> None:
     async def main() -> None:
         async with raxlog.aio.open(tmp_path / "a.rax") as store:
