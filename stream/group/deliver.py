@@ -801,6 +801,17 @@ def next_due(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
     return None if MAX64 in (first, state.paused) else max(first, state.paused)
 
 
+def turn_of(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
+    """When, in ms, the group's rate lets through what it holds back now; None if that is nothing."""
+    found, now = headers.find(txn, stream), now_ms()
+    state = None if found is None else find_group(txn, found[0], group)
+    if found is None or state is None or state.limits is None or state.paused > now:
+        return None
+    turn, retry = state.limits.next_time(now), state.pel(txn).next_due()
+    is_held_back = turn > now and (state.last < found[1].last or (retry is not None and retry <= now))
+    return turn if is_held_back else None
+
+
 def limits_move(txn: RaxTransaction, stream: bytes, group: bytes) -> Hashable:
     """A condition (waiter.py) of a group with limits: how many entries are held, and when the next may come."""
     found = headers.find(txn, stream)

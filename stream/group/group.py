@@ -811,7 +811,8 @@ def worker(handlers: Mapping[Group[V], Callable[..., object]], *, back_every: in
     dead_letters, given_name = rest.pop("dead_letters", None), rest.pop("name", None)
     duties = [Duty(Group(source, group._stream, group._name, None), handler,
                    partial(bury, group._letters(dead_letters)), partial(shown_by, group),
-                   partial(ask, source, partial(deliver.next_due, stream=group._stream, group=group._name)))
+                   *(partial(ask, source, partial(question, stream=group._stream, group=group._name))
+                     for question in (deliver.next_due, deliver.turn_of)))
               for group, handler in handlers.items()]
 
     def read_first(consumer: bytes, asked: Sequence[Asked], lease: float, stop: StopFlag,

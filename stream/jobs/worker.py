@@ -145,6 +145,7 @@ class Duty(NamedTuple):
     bury: Callable[..., None]  # among its dead letters
     shown: Callable[..., Sequence[object]]
     next_due: Callable[[], int | None]
+    turn: Callable[[], int | None]  # of what its rate holds back
 
 
 Asked = tuple[int, int, Sequence[StreamID]]  # of the group at a place so many entries; and what to acknowledge in it
@@ -233,7 +234,7 @@ class Worker:
         """Work until stop() or, in the main thread and with ``signals``, until SIGTERM or Ctrl-C.
 
         With ``burst`` it also ends when there is nothing to read; entries that wait for a retry, or for the end of
-        a lease, are left to the next run. It also ends once ``until`` returns True; this is called every 0.2 s. It may
+        a lease, are left to the next run, and what a rate holds back is waited for. It also ends once ``until`` returns True; this is called every 0.2 s. It may
         be called again, unless it was stopped.
 
         Running handlers then have ``drain`` seconds to end. Entries whose handlers have not ended are given back,
@@ -341,6 +342,8 @@ class Worker:
             while not self._stop.is_set():
                 place, batch = self._read(lane, counts)
                 if not batch and self._burst:
+                    if self._awaits_turn():
+                        continue
                     break
                 began = clocks.elapsed()
                 with lane.lock:
@@ -363,6 +366,13 @@ class Worker:
         except BaseException as error:
             self._error = self._error or error
             self._stop.set()
+
+    def _awaits_turn(self) -> bool:
+        """In a burst: whether a rate holds something back, which is waited for then. drain() moves a clock instead."""
+        turns = [turn for duty in self._duties if (turn := duty.turn()) is not None] if clocks.held is None else []
+        if turns:
+            self._ended.wait(min(max(0, min(turns) - clocks.now_ms()) / 1000, _AGAIN))
+        return bool(turns)
 
     def _read(self, lane: _Lane, counts: list[int]) -> tuple[int, Sequence[Entry]]:
         """Acknowledge what is done, and wait for more: of the group at which place, and what."""

@@ -146,6 +146,23 @@ def test_a_worker_keeps_to_both(store: raxlog.Store, jobs: raxlog.Stream, group:
     assert most <= 3
 
 
+def test_a_burst_waits_for_what_the_rate_holds_back_and_can_be_stopped(group: raxlog.Group) -> None:
+    group.configure(rate=(100, 1.0), max_in_flight=2)
+    worker = group.worker(lambda entry: None, threads=4)
+    began = time.monotonic()
+    worker.run(burst=True)
+    assert worker.counts.done == 100
+    assert time.monotonic() - began > 0.9
+    group.configure(rate=(1, 3600.0))
+    group.set_id("0")
+    slow = group.worker(lambda entry: None)
+    threading.Timer(0.3, slow.stop).start()
+    began = time.monotonic()
+    slow.run(burst=True)
+    assert slow.counts.done <= 1
+    assert time.monotonic() - began < 5
+
+
 def test_drain_goes_on_at_the_rate() -> None:
     with raxlog.testing.clock() as clock, raxlog.testing.store() as store:
         store.stream("jobs").extend([{"n": n} for n in range(50)])
