@@ -39,7 +39,7 @@ from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, parse_claim
 from .entries.retention import Retention, parsed_retention, row_of
 from .entries.schema import StreamSchema, parsed_schema
 from .entries.session import PIECE_ASKED, Source, StoreSource, in_pieces
-from .entries.unique import Appended, OnConflict, Until, Wish, parse_wish
+from .entries.unique import Appended, OnConflict, Until, Wish, appended, parse_wish
 from .follow import Follower
 from .group.delete_policy import KEEPREF, DeleteResult, checked_policy, delete_ex, drop_retries, evict
 from .group.group import Group, checked_entries_read
@@ -267,17 +267,14 @@ class Stream(Generic[V]):
             stream = writer.locate(txn, name)
             kept = None if stream is None else find_holder(txn, stream, wish, now)
             if stream is not None and kept is not None:
-                found = Appended(*StreamID.MIN) if kept.is_deferred else Appended(kept.ms, kept.seq)
                 if kept.is_deferred:
-                    found.token = jobs.token_of(stream.number, kept.ms, kept.seq)
-                return found
+                    return appended(*StreamID.MIN, token=jobs.token_of(stream.number, kept.ms, kept.seq))
+                return appended(kept.ms, kept.seq)
             sids = act(txn)
             if not sids:
                 return None
             take(txn, writer.require(txn, name), wish, wish.holder(*sids[0], now), now)
-            appended = Appended(*sids[0])
-            appended.is_new = True
-            return appended
+            return appended(*sids[0], is_new=True)
 
         return self._source.submit(operation)
 

@@ -45,8 +45,15 @@ class Appended(StreamID):
     deferred one, which has no ID yet, ``token`` is its token, see Deferred, and this is 0-0, the ID of no entry.
     """
 
-    is_new: bool = False
-    token: str | None = None
+    is_new: bool
+    token: str | None
+
+
+def appended(ms: int, seq: int, *, is_new: bool = False, token: str | None = None) -> Appended:
+    """What append(unique=…) and defer(unique=…) return."""
+    sid = Appended(ms, seq)
+    sid.is_new, sid.token = is_new, token
+    return sid
 
 
 class Wish(NamedTuple):

@@ -802,14 +802,14 @@ def next_due(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
 
 
 def turn_of(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
-    """When, in ms, the group's rate lets through what it holds back now; None if that is nothing."""
+    """When, in ms, the group's rate lets the next one through, of what there is to deliver; None if that is nothing."""
     found, now = headers.find(txn, stream), now_ms()
     state = None if found is None else find_group(txn, found[0], group)
     if found is None or state is None or state.limits is None or state.paused > now:
         return None
-    turn, retry = state.limits.next_time(now), state.pel(txn).next_due()
-    is_held_back = turn > now and (state.last < found[1].last or (retry is not None and retry <= now))
-    return turn if is_held_back else None
+    room, retry = state.room(txn), state.pel(txn).next_due()
+    is_there = state.last < found[1].last or (retry is not None and retry <= now)
+    return state.limits.next_time(now) if is_there and state.limits.many and (room is None or room > 0) else None
 
 
 def limits_move(txn: RaxTransaction, stream: bytes, group: bytes) -> Hashable:

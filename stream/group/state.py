@@ -57,6 +57,7 @@ _MOST_CONSUMERS, _LAST = 1 << 32, b"\xff" * 4  # by their numbers
 UNKNOWN = -1  # entries_read where Redis says null
 UNOWNED = 0  # the consumer number of released entries
 SEEN_EVERY = 5000  # ms
+SLACK = 20  # ms by which a delivery may be late, and the rate is kept
 _MOST_NOTED = 10_000  # seen-times of a group: above, those of deleted consumers are forgotten
 _MOST_EMPTY = 100_000
 
@@ -65,9 +66,9 @@ class Limits(NamedTuple):
     """How much a group delivers: so many entries held at once, and so many in a window of time.
 
     The rate is GCRA, the algorithm of ATM cells: one time says all, the ``turn`` of the next entry if they came evenly.
-    An entry may come up to ``burst`` intervals before its turn, less one tick; so no window of that length, wherever it
-    begins, gets more than ``many + burst``. All times are in ticks, ``many`` of them a millisecond: an interval, the
-    window divided by ``many``, has a whole number of these.
+    An entry may come before its turn by ``burst - 1`` intervals, and by SLACK or almost an interval, so that a late
+    one is made up for; so no window of that length, wherever it begins, gets more than ``many + burst``. All times are
+    in ticks, ``many`` of them a millisecond: an interval, the window divided by ``many``, has a whole number of these.
     """
 
     max_in_flight: int = 0  # 0: no limit
@@ -80,14 +81,14 @@ class Limits(NamedTuple):
         """How many may be delivered now, by the rate; None: any number."""
         if not self.many:
             return None
-        early = now * self.many + self.burst * self.window - 1 - self._turn(now)
+        early = now * self.many + self._tolerance() - self._turn(now)
         return max(0, early // self.window + 1)
 
     def next_time(self, now: int) -> int:
         """When, in ms, the rate lets one more through."""
         if not self.many:
             return now
-        return max(now, -((self.burst * self.window - 1 - self._turn(now)) // self.many))
+        return max(now, -((self._tolerance() - self._turn(now)) // self.many))
 
     def spent(self, delivered: int, now: int) -> Limits:
         """The limits after so many deliveries."""
@@ -96,7 +97,10 @@ class Limits(NamedTuple):
     def _turn(self, now: int) -> int:
         """The turn of the next entry: not in the past, and where the clock has gone back, no later than can be."""
         now *= self.many
-        return min(max(self.turn, now), now + (self.burst + 1) * self.window)
+        return min(max(self.turn, now), now + self._tolerance() + self.window)
+
+    def _tolerance(self) -> int:
+        return (self.burst - 1) * self.window + min(self.window - 1, SLACK * self.many)
 
 
 class ConsumerState:

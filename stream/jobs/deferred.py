@@ -23,7 +23,7 @@ from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import NodeLimits
 from ..entries.session import Source, StoreSource
-from ..entries.unique import Appended, Holder, Wish
+from ..entries.unique import Appended, Holder, Wish, appended
 from ..node.arguments import duration_ms, moment_ms, text_of
 from ..node.decode import flatten
 from ..node.entry import Entry, FieldText
@@ -99,7 +99,7 @@ def defer(source: Source, stream: bytes, limits: NodeLimits, encoding: str | Non
         kept = None if wish is None else find(txn, located, wish, now)
         if kept is not None:
             if not kept.is_deferred:
-                return Appended(kept.ms, kept.seq)
+                return appended(kept.ms, kept.seq)
             fields = records.get(txn, located.number, kept.ms, kept.seq)
             found = Deferred(source, stream, encoding, located.number, kept.ms, kept.seq, fields)
             found.is_new = False

@@ -234,8 +234,8 @@ class Worker:
         """Work until stop() or, in the main thread and with ``signals``, until SIGTERM or Ctrl-C.
 
         With ``burst`` it also ends when there is nothing to read; entries that wait for a retry, or for the end of
-        a lease, are left to the next run, and what a rate holds back is waited for. It also ends once ``until`` returns True; this is called every 0.2 s. It may
-        be called again, unless it was stopped.
+        a lease, are left to the next run, and what a rate holds back is waited for. It also ends once ``until``
+        returns True; this is called every 0.2 s. It may be called again, unless it was stopped.
 
         Running handlers then have ``drain`` seconds to end. Entries whose handlers have not ended are given back,
         and those threads are abandoned. Raises the error that ended a thread, such as NoGroup if the group has been
@@ -371,7 +371,7 @@ class Worker:
         """In a burst: whether a rate holds something back, which is waited for then. drain() moves a clock instead."""
         turns = [turn for duty in self._duties if (turn := duty.turn()) is not None] if clocks.held is None else []
         if turns:
-            self._ended.wait(min(max(0, min(turns) - clocks.now_ms()) / 1000, _AGAIN))
+            self._ended.wait(min(max(1, min(turns) - clocks.now_ms()) / 1000, _AGAIN))
         return bool(turns)
 
     def _read(self, lane: _Lane, counts: list[int]) -> tuple[int, Sequence[Entry]]:
