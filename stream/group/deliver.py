@@ -393,13 +393,12 @@ def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
             continue
         room = None
         if state.limits is not None:
-            condition = Condition(limits_move, target.stream, wanted.group)
-            seen[condition] = condition.value(txn)
+            room = state.room(txn)
+            seen[Condition(limits_move, target.stream, wanted.group)] = state.limits, room
             if (due := state.limits.next_time(now)) > now:
                 dues.append(due)
                 continue
-            room = None if wanted.noack else state.room(txn)
-        has_room = room is None or room > 0
+        has_room = room is None or room > 0 or wanted.noack
         is_ready = is_ready or (has_room and state.last < found[1].last)
         dues += claims_due(txn, *found, state, wanted.min_idle, wanted.keeps_gone, now, has_room)
     if not dues:
@@ -813,10 +812,10 @@ def turn_of(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
 
 
 def limits_move(txn: RaxTransaction, stream: bytes, group: bytes) -> Hashable:
-    """A condition (waiter.py) of a group with limits: how many entries are held, and when the next may come."""
+    """A condition (waiter.py) of a group with limits: how many more may be held, and when the next may come."""
     found = headers.find(txn, stream)
     state = None if found is None else find_group(txn, found[0], group)
-    return None if state is None else (state.limits, state.held(txn))
+    return None if state is None else (state.limits, state.room(txn))
 
 
 def claims_move(txn: RaxTransaction, stream: bytes, group: bytes, min_idle: int) -> Hashable:
