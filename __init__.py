@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .recovery.salvage.salvage import salvage
     from .recovery.snapshot.manifest import Manifest
     from .recovery.snapshot.restore import Verification, restore, verify
-    from .status import ConsumerStatus, GroupStatus, Status, StreamStatus
+    from .status import ConsumerStatus, GroupStatus, ScheduleStatus, Status, StreamStatus
     from .storage.engine.reader_table import Reader
     from .storage.errors import *  # noqa: F403
     from .storage.figures import Compaction, LastEnd, Lost
@@ -101,7 +101,7 @@ _WHERE = {  # all others are errors
     "recovery.check.report": "Report",
     "recovery.salvage.salvage": "salvage",
     "recovery.salvage.report": "SalvageReport",
-    "status": "ConsumerStatus GroupStatus Status StreamStatus",
+    "status": "ConsumerStatus GroupStatus ScheduleStatus Status StreamStatus",
     "storage.engine.reader_table": "Reader",
     "storage.figures": "Compaction LastEnd Lost",
     "store": "Store open",
@@ -139,9 +139,9 @@ __all__ = [  # noqa: F405
     "LockTimeout", "Lost", "Maintenance", "MalformedValue", "Manifest", "Message", "NoGroup", "NoSchedule", "NoStream",
     "NoSubscription", "NotAStore", "NotInstalled", "NotOwner", "NotUnique", "Part", "Pending", "PendingDetail",
     "PendingSummary", "Pipeline", "RaxlogError", "Reached", "ReadOnlyStore", "Reader", "Report", "Result", "Retention",
-    "Retry", "SalvageReport", "Schedule", "SettingsConflict", "Snooze", "State", "Status", "Stop", "Store",
-    "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID",
-    "StreamInfo", "StreamStatus", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit",
-    "Transaction", "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__", "check",
-    "glob_matches", "open", "redis_client", "restore", "salvage", "subject_matches", "verify", "worker",
+    "Retry", "SalvageReport", "Schedule", "ScheduleStatus", "SettingsConflict", "Snooze", "State", "Status", "Stop",
+    "Store", "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists",
+    "StreamID", "StreamInfo", "StreamStatus", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists",
+    "TimeLimit", "Transaction", "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__",
+    "check", "glob_matches", "open", "redis_client", "restore", "salvage", "subject_matches", "verify", "worker",
 ]

@@ -58,6 +58,7 @@ class StreamInfo(Figures):
     retention: Retention | None  # None: everything is kept
     deferred: int  # entries to come
     next_due: datetime | None  # when the first of them does
+    schedules: int
     codec: str  # of values
     idempotence_window: int  # seconds: how long idempotent IDs are remembered at least
     idempotence_cap: int | None  # how many of each producer at most; None: no cap
@@ -193,6 +194,7 @@ def _describe(snapshot: SnapshotSource, txn: RaxTransaction, name: bytes, number
         retention=None if header.retention is None else Retention(*header.retention),
         deferred=header.deferred,
         next_due=time_at(header.due) if header.deferred else None,
+        schedules=Rax(txn, keys.family(number, keys.SCHEDULE)).numele if header.next_deferred else 0,  # 0.3 µs each
         codec=header.codec,
         idempotence_window=header.idempotence[0] or MAX_WINDOW,
         idempotence_cap=header.idempotence[1] or None,

@@ -29,7 +29,9 @@ from ..stream.node.stream_id import StreamID
 from ..stream.node.values import NOTES
 
 if TYPE_CHECKING:
+    from ..status import GroupStatus
     from ..storage.figures import LastEnd
+    from ..stream.group.info import GroupInfo
 
 BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -183,6 +185,17 @@ def cell_width(cell: str) -> int:
     if cell.isascii():
         return len(cell)
     return sum(1 + (unicodedata.east_asian_width(char) in "WF") - bool(unicodedata.combining(char)) for char in cell)
+
+
+def limits(group: GroupInfo | GroupStatus) -> str:
+    """The limits of a group, and which of them holds it back: ``4/4 held (full), 100/60s``, ``4/s (waits)``."""
+    parts = []
+    if group.max_in_flight is not None:
+        full = " (full)" if group.limited_by == "max_in_flight" else ""
+        parts.append(f"{group.held or 0:,}/{group.max_in_flight:,} held{full}")
+    if group.rate is not None:
+        parts.append(f"{group.rate[0]:,}/{group.rate[1]:g}s{' (waits)' if group.limited_by == 'rate' else ''}")
+    return ", ".join(parts)
 
 
 def moment(at: datetime | None) -> str:

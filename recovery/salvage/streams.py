@@ -214,6 +214,7 @@ class StreamBuilder:
         for name, row in self._gathered.rows(schedules):
             schedule = ScheduleState.from_row(name, row)
             lost.discard(name)
+            header.next_deferred = max(header.next_deferred, 1)  # also where it is paused: it once had a tick
             self.put(schedules + name, row)
             if schedule.tick is not None:
                 found[pack_id(*schedule.tick[1:])] = [schedule.entry(schedule.nominal), name]

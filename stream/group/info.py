@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from ...storage.figures import Figures
 from ...storage.format import keys
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..entries import header as headers
 from ..node.arguments import Text, text_of
-from ..node.stream_id import StreamID, make_id
+from ..node.stream_id import StreamID, make_id, now_ms, time_at
 from . import deliver
 from .deliver import Delivered
-from .state import UNKNOWN, GroupState, Limits
+from .state import UNKNOWN, GroupState
 
+LimitedBy = Literal["max_in_flight", "rate"]
 T = TypeVar("T")
 
 
@@ -63,7 +64,9 @@ class GroupInfo(Figures):
     """One group, as in XINFO GROUPS. ``lag`` is exact; ``redis_lag`` is that of Redis, None if Redis cannot know it.
 
     ``gone``: how many pending entries were found to be no longer in the stream, and left the pending list.
-    ``max_in_flight``, ``rate`` and ``burst``: its limits, None where it has none; see Group.configure().
+    ``max_in_flight``, ``rate`` and ``burst``: its limits, None where it has none; see Group.configure(). ``held``: how
+    many entries its consumers hold, None without max_in_flight. ``limited_by``: the limit that holds back what there is
+    to deliver, "max_in_flight" or "rate"; None if none does, or it is paused. ``limited_until``: when the rate goes on.
     """
 
     name: Text
@@ -77,22 +80,58 @@ class GroupInfo(Figures):
     max_in_flight: int | None
     rate: tuple[int, float] | None
     burst: int | None
+    held: int | None
+    limited_by: LimitedBy | None
+    limited_until: datetime | None
+
+
+class LimitFigures(NamedTuple):
+    """The last figures of a GroupInfo."""
+
+    max_in_flight: int | None = None
+    rate: tuple[int, float] | None = None
+    burst: int | None = None
+    held: int | None = None
+    limited_by: LimitedBy | None = None
+    limited_until: datetime | None = None
+
+
+_UNLIMITED = LimitFigures()
 
 
 def describe_group(txn: RaxTransaction, state: GroupState, number: int, header: headers.StreamHeader,
                    encoding: str | None) -> GroupInfo:
     """The figures of one group."""
-    limits = state.limits or Limits()
+    lag = deliver.lag(txn, header, state)
     return GroupInfo(
         text_of(state.name, encoding),
         Rax(txn, keys.group_family(state.number, keys.CONSUMER, state.group)).numele,  # 0.3 µs each
         state.pending,
         make_id(*state.last),
         None if state.entries_read == UNKNOWN else state.entries_read,
-        deliver.lag(txn, header, state),
+        lag,
         deliver.redis_lag(header, state),
         state.gone,
-        limits.max_in_flight or None,
-        (limits.many, limits.window / 1000) if limits.many else None,
-        limits.burst if limits.many else None,
+        *describe_limits(txn, state, lag, now_ms()),
     )
+
+
+def describe_limits(txn: RaxTransaction, state: GroupState, lag: int, now: int) -> LimitFigures:
+    """The limits of a group with that lag. Reads its consumers where it has max_in_flight, and nothing without limits.
+
+    What waits for a retry that is not due is not held back; nor is anything of a group that is paused.
+    """
+    limits = state.limits
+    if limits is None:
+        return _UNLIMITED
+    room = state.room(txn)
+    held = None if room is None else limits.max_in_flight - room
+    rate = (limits.many, limits.window / 1000) if limits.many else None
+    figures = LimitFigures(limits.max_in_flight or None, rate, limits.burst if limits.many else None, held)
+    retry = None if lag else state.pel(txn).next_due()
+    if state.paused > now or not (lag or (retry is not None and retry <= now)):
+        return figures
+    if room is not None and room <= 0:
+        return figures._replace(limited_by="max_in_flight")
+    turn = limits.next_time(now)
+    return figures._replace(limited_by="rate", limited_until=time_at(turn)) if turn > now else figures

@@ -87,8 +87,22 @@ def test_info_shows_the_groups_of_a_stream(raxlog_cli: Run, billing: str) -> Non
     assert figures["last_generated_id"] == "3-1"
     assert figures["groups"] == [
         {"name": "billing", "consumers": 1, "pending": 2, "last_delivered_id": "2-1", "entries_read": 2, "lag": 1,
-         "redis_lag": 1, "gone": 0, "max_in_flight": None, "rate": None, "burst": None}
+         "redis_lag": 1, "gone": 0, "max_in_flight": None, "rate": None, "burst": None, "held": None,
+         "limited_by": None, "limited_until": None}
     ]
+
+
+def test_groups_show_limits_and_which_of_them_holds_back(raxlog_cli: Run, billing: str) -> None:
+    raxlog_cli("create-group", billing, "orders", "audit")
+    assert "limits" not in raxlog_cli("groups", billing, "orders")[1]
+    raxlog_cli("configure-group", billing, "orders", "billing", "--max-in-flight", "2", "--rate", "100/1m")
+    lines = raxlog_cli("groups", billing, "orders")[1].splitlines()
+    assert [line.split()[5:] for line in lines] == [["lag", "limits"], ["-"], ["2/2", "held", "(full),", "100/60s"]]
+    assert raxlog_cli("info", billing, "orders")[1].splitlines()[-3:] == lines
+    _, found = json.loads(raxlog_cli("groups", billing, "orders", "--json")[1])["groups"]
+    assert (found["held"], found["rate"], found["limited_by"]) == (2, [100, 60], "max_in_flight")
+    raxlog_cli("ack", billing, "orders", "billing", "1-1")
+    assert raxlog_cli("groups", billing, "orders")[1].splitlines()[2].endswith("1/2 held, 100/60s")
 
 
 def test_consumers_are_listed_created_and_refused_twice(raxlog_cli: Run, billing: str) -> None:

@@ -9,9 +9,13 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import raxlog
+import raxlog.status
+from raw_records import changed_copy, flipped, records_of
+from raxlog.storage.format import keys
 
 
 def test_the_status_shows_what_waits_what_is_stuck_and_what_was_given_up(store: raxlog.Store) -> None:
@@ -118,6 +122,69 @@ def test_a_status_asked_for_again_is_the_one_a_new_one_would_be(store: raxlog.St
     assert (mine.paused_until, its.paused_until) == (None, None)
     orders.append({"n": 11})
     assert store.status(later).streams[0].length == 11
+
+
+def test_the_status_shows_limits_and_what_they_hold_back(store: raxlog.Store) -> None:
+    orders = store.stream("orders")
+    fast, slow = (orders.create_group(name, start="0", create_stream=True) for name in ("fast", "slow"))
+    orders.extend([{"n": n} for n in range(10)])
+    [seen, _] = store.status().streams[0].groups
+    assert (seen.max_in_flight, seen.rate, seen.burst, seen.held, seen.limited_by) == (None,) * 5
+    fast.configure(max_in_flight=4)
+    slow.configure(rate=(10, 2.0))
+    fast.read("a", count=9)
+    slow.read("b", count=9)
+    before = store.status()
+    [one, other] = before.streams[0].groups
+    assert (one.max_in_flight, one.held, one.limited_by, one.limited_until) == (4, 4, "max_in_flight", None)
+    assert (other.rate, other.burst, other.held, other.limited_by) == ((10, 2.0), 1, None, "rate")
+    assert other.limited_until is not None
+    time.sleep(max(0.0, other.limited_until.timestamp() - time.time()) + 0.01)
+    for later in (store.status(before), store.status()):
+        [one, other] = later.streams[0].groups
+        assert (one.limited_by, other.limited_by, other.limited_until) == ("max_in_flight", None, None)
+    fast.ack(*[entry.id for entry in orders.range(count=4)])
+    assert [one.held for one in store.status().streams[0].groups] == [0, None]
+
+
+def test_the_status_shows_schedules_and_which_are_late(store: raxlog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = store.stream("jobs")
+    for name in "abcd":
+        jobs.schedule(name, {"n": name}, every=0.05 if name == "b" else 3600, jitter=60 if name == "c" else 0)
+    jobs.pause_schedule("a")
+    store.stream("orders").append({"n": 1})
+    time.sleep(0.1)
+    found = store.status()
+    seen, other = found.streams
+    assert (other.schedule_count, other.schedules) == (0, ())
+    assert [one.name for one in seen.schedules] == ["a", "b", "c", "d"]
+    paused, late, jittered, exact = seen.schedules
+    assert (paused.paused, paused.next, paused.due, paused.last) == (True, None, None, None)
+    assert [one.due is not None and one.due < found.time for one in (late, jittered, exact)] == [True, False, False]
+    assert jittered.next is not None
+    assert jittered.due is not None
+    assert timedelta(0) <= jittered.due - jittered.next <= timedelta(seconds=60)
+    assert exact.next == exact.due == next(one.next for one in jobs.schedules() if one.name == "d")
+    jobs.append({"n": 1})
+    seen = store.status().streams[0]
+    assert seen.schedules[1].last is not None
+    monkeypatch.setattr(raxlog.status, "_SCHEDULES", 3)
+    seen = store.status().streams[0]
+    assert (seen.schedule_count, [one.name for one in seen.schedules]) == (4, ["a", "b", "c"])
+    assert (jobs.info().schedules, store.stream("orders").info().schedules) == (4, 0)
+
+
+def test_a_damaged_schedule_is_named_and_the_rest_of_the_status_is_there(store: raxlog.Store, tmp_path: Path) -> None:
+    jobs = store.stream("jobs")
+    for name in "abc":
+        jobs.schedule(name, {"n": name}, every=3600)
+    store.close()
+    [_, (key, value), _] = records_of(store.path, 1, keys.SCHEDULE)
+    copy = changed_copy(store.path, tmp_path / "bad.rax", {key: flipped(value, 12, 1)})
+    with raxlog.open(copy, readonly=True) as bad:
+        found = bad.status()
+    assert [(one.name, one.deferred) for one in found.streams] == [("jobs", 3)]
+    assert len(found.damaged) == 1
 
 
 def test_import_raxlog_loads_no_status_and_no_package_of_the_extra() -> None:

@@ -400,6 +400,19 @@ def test_check_finds_a_schedule_without_its_tick_and_salvage_makes_both_whole(cl
             assert [schedule.paused for schedule in store.stream("jobs").schedules()] == [False, False, True]
 
 
+def test_a_paused_schedule_is_counted_also_behind_a_salvage_without_the_header(tmp_path):
+    with raxlog.open(tmp_path / "s.rax") as store:
+        store.stream("jobs").schedule("a", {"n": 1}, every=3600)
+        store.stream("jobs").pause_schedule("a")
+        store.stream("jobs").append({"n": 1})
+    copy = changed_copy(tmp_path / "s.rax", tmp_path / "bad.rax", {keys.header_key(1): None})
+    raxlog.salvage(copy, tmp_path / "new.rax")
+    with raxlog.open(tmp_path / "new.rax") as store:
+        [found] = store.status().streams
+        assert [(one.name, one.paused) for one in found.schedules] == [("a", True)]
+        assert store.stream("jobs").info().schedules == found.schedule_count == 1
+
+
 # -- processes that cannot -------------------------------------------------------------------------
 
 

@@ -49,6 +49,36 @@ def test_consumers_hold_so_many_together_and_what_is_released_is_not_held(group:
     assert (group.pending().total, group.info().max_in_flight) == (4, 3)
 
 
+def test_a_group_shows_what_is_held_and_which_limit_holds_back_what_there_is(group: raxlog.Group) -> None:
+    def seen() -> tuple[int | None, str | None]:
+        info = group.info()
+        assert (info.limited_until is not None) == (info.limited_by == "rate")
+        return info.held, info.limited_by
+
+    assert seen() == (None, None)
+    group.configure(max_in_flight=2)
+    first = group.read("a", count=2)
+    assert seen() == (2, "max_in_flight")
+    group.pause()
+    assert seen() == (2, None)
+    group.resume()
+    group.nack(first[0].id, delay=1000, consumer="a")
+    assert seen() == (1, None)
+    group.set_id("$")
+    group.configure(max_in_flight=1)
+    assert seen() == (1, None)  # the retry is not due
+    group.nack(first[0].id)
+    assert seen() == (1, "max_in_flight")
+    group.configure(max_in_flight=0, rate=(1, 60.0))
+    group.set_id("0")
+    assert seen() == (None, None)
+    group.read("a")
+    assert seen() == (None, "rate")
+    until = group.info().limited_until
+    assert until is not None
+    assert 50 < until.timestamp() - time.time() < 61
+
+
 def test_a_retry_that_is_due_waits_for_room_and_counts_no_delivery(jobs: raxlog.Stream, group: raxlog.Group) -> None:
     group.configure(max_in_flight=1)
     [one] = group.read("a")

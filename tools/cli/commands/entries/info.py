@@ -33,8 +33,9 @@ from .node_diagram import DrawnNode
 
 _WORTH_A_LINE = 1 << 20  # bytes free
 _NONE = {"idempotence_cap": "none"}  # what None is, where it is not unknown
-_USUAL: dict[str, object] = {"radix_tree_nodes": None, "schema": {}, "schema_checked": False, "retention": None,
-                             "deferred": 0, "next_due": None, "codec": RAW, "remembered": 0}  # not worth a line
+_USUAL: dict[str, object] = {  # not worth a line
+    "radix_tree_nodes": None, "schema": {}, "schema_checked": False, "retention": None, "deferred": 0, "next_due": None,
+    "schedules": 0, "codec": RAW, "remembered": 0}
 
 
 @command(

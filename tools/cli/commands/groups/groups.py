@@ -32,7 +32,9 @@ from ...stores import existing, group_of, stream_of, writing
 @command(
     "groups", (*OF_STREAM, TIME),
     """Prints a line for each group: its consumers, its pending entries, its last delivered ID, and its lag,
-the number of live entries after that ID. The lag is always exact.""",
+the number of live entries after that ID. The lag is always exact. Of groups with limits also those:
+how many entries of max-in-flight its consumers hold, the rate, and "full" or "waits" after the one
+that holds back what there is to deliver.""",
     "raxlog groups events.rax orders",
 )
 def _groups(args: argparse.Namespace) -> None:
@@ -44,10 +46,12 @@ def _groups(args: argparse.Namespace) -> None:
 
 def groups_table(groups: Sequence[GroupInfo], time: bool = False) -> list[str]:
     """The groups of a stream, a line each."""
+    limited = any(map(output.limits, groups))
     rows = [(output.text(group.name), f"{group.consumers:,}", f"{group.pending:,}", str(group.last_delivered_id),
-             *([output.time_of(group.last_delivered_id)] if time else []), f"{group.lag:,}") for group in groups]
-    return output.table(
-        rows, (1, 2, 4 + time), ("group", "consumers", "pending", "last delivered", *["time"] * time, "lag"))
+             *([output.time_of(group.last_delivered_id)] if time else []), f"{group.lag:,}",
+             *[output.limits(group) or "-"] * limited) for group in groups]
+    return output.table(rows, (1, 2, 4 + time), (
+        "group", "consumers", "pending", "last delivered", *["time"] * time, "lag", *["limits"] * limited))
 
 
 @command(
