@@ -9,6 +9,7 @@ import pytest
 import raxlog
 from cli_runs import Run, one_line
 from prometheus_client.parser import text_string_to_metric_families
+from raxlog.tools import output
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -62,6 +63,31 @@ def test_without_the_extra_metrics_say_what_to_install(raxlog_cli: Run, orders: 
     status, _, err = raxlog_cli("metrics", orders)
     assert status != 0
     assert "pip install 'raxlog[ui]'" in one_line(err)
+
+
+def test_metrics_of_limits_and_schedules_are_there_where_these_are(raxlog_cli: Run, hostile: str) -> None:
+    before = raxlog_cli("metrics", hostile)[1]
+    assert "limit" not in before
+    assert "schedule" not in before
+    with raxlog.open(hostile) as store:
+        stream = store.stream(HOSTILE)
+        stream.group(HOSTILE).configure(max_in_flight=2)
+        stream.create_group("calls").configure(rate=(30, 60.0))
+        store.stream("jobs").schedule(HOSTILE, {"n": 1}, every=0.001)
+        store.stream("jobs").schedule("off", {"n": 1}, every=60)
+        store.stream("jobs").pause_schedule("off")
+    found = {(one.name, one.labels.get("group", one.labels.get("schedule"))): one.value
+             for family in text_string_to_metric_families(raxlog_cli("metrics", hostile)[1]) for one in family.samples}
+    name = output.text(HOSTILE)
+    assert [found["raxlog_group_" + what, name] for what in ("max_in_flight", "held", "limited")] == [2, 2, 1]
+    assert ("raxlog_group_rate", name) not in found
+    assert (found["raxlog_group_rate", "calls"], found["raxlog_group_limited", "calls"]) == (0.5, 0)
+    assert ("raxlog_group_held", "calls") not in found
+    assert found["raxlog_stream_schedules", None] == 2
+    assert found["raxlog_schedule_next_timestamp_seconds", name] > 1e9
+    assert found["raxlog_schedule_late_seconds", name] > 0
+    assert found["raxlog_schedule_paused", "off"] == 1
+    assert ("raxlog_schedule_next_timestamp_seconds", "off") not in found
 
 
 def test_metrics_count_the_pending_entries_that_were_found_to_be_gone(raxlog_cli: Run, hostile: str) -> None:

@@ -183,6 +183,10 @@ def test_a_group_its_consumers_what_is_pending_and_the_entry(shop: Path, elsewhe
         screen = await press("down", "enter")
         assert screen.splitlines()[0] == "orders / billing"
         assert "lag 96 · pending 5" in screen
+        elsewhere("orders.group('billing').configure(max_in_flight=5)")
+        app.picture = app.over.look()
+        app.screen.show(app.picture)  # type: ignore[attr-defined]
+        assert "5/5 held (full)" in await press()
         assert "delivery latency" in screen
         screen = await press("enter")
         assert "orders / billing / anna" in screen

@@ -99,6 +99,50 @@ def test_a_deferred_entry_that_is_late_is_wrong(elsewhere: Do, watch: Watch, mon
     assert re.match(r"deferred entries are \d+\.\ds late", wrong(watch)["orders"])
 
 
+def test_a_schedule_that_is_late_is_named(elsewhere: Do, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "_OVERDUE", 0.05)
+    elsewhere("""
+for name, every in (("beat", 0.01), ("nightly", 3600), ("off", 60)):
+    store.stream("jobs").schedule(name, {"n": 1}, every=every)
+store.stream("jobs").pause_schedule("off")
+time.sleep(0.15)""")
+    assert re.match(r"schedule beat is \d+\.\ds late", wrong(watch)["jobs"])
+    picture = watch.look()
+    assert picture.status is not None
+    assert views.cells(watch, picture, (0, -1))[-2] == "3 schedules, 1 paused, 1 late"
+    rows = views.schedules(picture.status.streams[0], picture.status.time)
+    assert [(level, cells[0], cells[1] == "paused") for level, cells in rows] == [
+        (1, "beat", False), (0, "nightly", False), (0, "off", True)]
+    elsewhere("store.stream('jobs').pause_schedule('beat')")
+    assert "jobs" not in wrong(watch)
+    assert re.fullmatch(r"3 schedules, 2 paused, next in \d+m", views.cells(watch, watch.look(), (0, -1))[-2])
+    elsewhere("store.stream('jobs').schedule('b', {'n': 1}, every=0.01)")
+    elsewhere("store.stream('jobs').schedule('c', {'n': 1}, every=0.01); time.sleep(0.15)")
+    assert "b and 1 more schedules are" in wrong(watch)["jobs"]
+
+
+def test_what_a_limit_holds_back_is_shown_with_it(elsewhere: Do, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "IDLE", 0.05)
+
+    def states() -> list[str]:
+        picture = watch.look()
+        return [views.cells(watch, picture, (0, place))[-2] for place in (-1, 0, 1)]
+
+    elsewhere("""
+orders = store.stream("orders")
+orders.extend([{"n": n} for n in range(5)])
+calls, mail = orders.create_group("calls"), orders.create_group("mail")""")
+    assert states() == ["", "", ""]
+    elsewhere("calls.configure(max_in_flight=2); mail.configure(max_in_flight=9, rate=(3, 60.0))")
+    elsewhere("calls.read('a', count=2); mail.read('a'); time.sleep(0.1)")
+    assert states() == ["", "2/2 held (full)", "1/9 held, 3/60s (waits)"]
+    assert "lag 3, the first waits for " in wrong(watch)["orders / calls"]
+    assert ", held back by max_in_flight" in wrong(watch)["orders / calls"]
+    assert ", held back by rate" in wrong(watch)["orders / mail"]
+    elsewhere("mail.pause()")
+    assert states()[2] == "paused, 1/9 held, 3/60s"
+
+
 def test_a_lag_grows_where_its_later_values_are_above_all_earlier_ones() -> None:
     def samples(*values: float) -> list[Sample]:
         return [Sample(at, value) for at, value in enumerate(values)]

@@ -192,6 +192,12 @@ def test_events_follow_the_store_and_ctrl_c_ends_it_all(served: tuple[str, subpr
     began = time.monotonic()
     assert next(one for one in coming if one["rows"][0][2][1] == "102")  # type: ignore[index]
     assert time.monotonic() - began < 4
+    elsewhere("orders.group('billing').configure(max_in_flight=5); orders.schedule('nightly', {'n': 1}, every=86400)")
+    after = next(one for one in coming if one["rows"][1][2][-2])  # type: ignore[index]
+    assert [row[2][-2] for row in after["rows"][:2]] == [  # type: ignore[index]
+        "1 schedule, next in 24h", "5/5 held (full)"]
+    about = next(views(url, stream="orders"))["chosen"]
+    assert [cells[0] for _, cells in about["schedules"]] == ["nightly"]  # type: ignore[index]
     port = url.split(":")[2].split("/")[0]
     busy = subprocess.run([*CLI, "web", "nowhere.rax", "--port", port], capture_output=True, check=False)
     assert (busy.returncode, "in use" in one_line(busy.stderr)) == (2, True)
@@ -264,6 +270,11 @@ def test_every_control_of_the_page_in_a_browser(served: tuple[str, subprocess.Po
         assert page.run("document.title") == "raxlog"
         elsewhere("orders.append({'n': 1}, id='2000000000001-0')")
         page.until("at('rows').innerText.includes('102')")
+        assert page.run("at('schedules').hidden")
+        elsewhere("orders.schedule('nightly', {'n': 1}, every=86400)")
+        page.run("[...at('rows').children].find(row => row.firstChild.innerText === 'orders').click()")
+        page.until("at('schedules').innerText.includes('nightly') && at('consumers').hidden")
+        page.until("at('rows').innerText.includes('1 schedule, next in 24h')")
         page.picture(tmp_path / "page.png")
         assert (tmp_path / "page.png").stat().st_size > 10_000
         child.send_signal(signal.SIGTERM)

@@ -245,7 +245,7 @@ class GroupPage(Page):
         lines = [f"lag {group.lag:,} · pending {group.pending:,} ({group.released:,} released) · oldest pending "
                  f"{age(group.oldest_pending)}, delivered {group.oldest_deliveries} times · "
                  f"{group.dead_letters:,} dead · "
-                 f"last delivered {group.last_delivered_id}" + " · paused" * (group.paused_until is not None)]
+                 f"last delivered {group.last_delivered_id}", *filter(None, [view.state(group)])]
         height = (self.size.height - 6) // 6
         if height >= 1:
             for title, series, what in (("stream, entries/s", self.top.over.samples((stream.name, None)), "value"),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from ...status import GroupStatus, Status
+from ...status import GroupStatus, ScheduleStatus, Status, StreamStatus
 from ...stream.node.arguments import Text
 from .. import output
 from .watch import Key, Picture, Sample, Watch
@@ -102,7 +102,7 @@ def troubles(watch: Watch, status: Status) -> list[Trouble]:
         late = 0.0 if stream.next_due is None else (status.time - stream.next_due).total_seconds()
         if late > _OVERDUE:
             found.append(Trouble(1, late, (stream.name, None), output.text(stream.name),
-                                 f"deferred entries are {age(late)} late: nothing reads or appends"))
+                                 _of_late(stream, status.time, late)))
         for group in stream.groups:
             what = list(_of_group(watch.samples((stream.name, group.name)) if group.lag else [], status.time, group))
             if what:
@@ -110,6 +110,18 @@ def troubles(watch: Watch, status: Status) -> list[Trouble]:
                 found.append(Trouble(max(level for level, _ in what), max(group.oldest_pending, group.waiting),
                                      (stream.name, group.name), where, "; ".join(words for _, words in what)))
     return sorted(found, key=lambda trouble: (-trouble.level, -trouble.weight))
+
+
+def _of_late(stream: StreamStatus, now: datetime, late: float) -> str:
+    names = [output.text(row.name) for row in stream.schedules if _is_late(row, now)]
+    if not names:
+        return f"deferred entries are {age(late)} late: nothing reads or appends"
+    who = f"schedule {names[0]} is" if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more schedules are"
+    return f"{who} {age(late)} late: nothing reads or appends, or none can plan the next tick"
+
+
+def _is_late(schedule: ScheduleStatus, now: datetime) -> bool:
+    return schedule.due is not None and (now - schedule.due).total_seconds() > _OVERDUE
 
 
 def _of_group(samples: list[Sample], now: datetime, group: GroupStatus) -> Iterator[tuple[int, str]]:
@@ -122,7 +134,9 @@ def _of_group(samples: list[Sample], now: datetime, group: GroupStatus) -> Itera
         elif group.waiting > IDLE and group.paused_until is None:
             unseen = min(((now - consumer.seen).total_seconds() for consumer in group.consumers), default=math.inf)
             unread = "" if group.consumers else ", and no consumer has ever read"
-            yield 2 if unseen > IDLE else 1, f"lag {group.lag:,}, the first waits for {age(group.waiting)}{unread}"
+            limited = "" if group.limited_by is None else f", held back by {group.limited_by}"
+            yield (2 if unseen > IDLE else 1,
+                   f"lag {group.lag:,}, the first waits for {age(group.waiting)}{limited}{unread}")
     if group.dead_letters:
         yield 1, output.many(group.dead_letters, "dead letter")
 
@@ -177,7 +191,8 @@ def cells(watch: Watch, picture: Picture, row: tuple[int, int]) -> tuple[str, ..
     stream = picture.status.streams[row[0]]
     if row[1] < 0:
         return (output.text(stream.name), f"{stream.length:,}", number(picture.rates.get(stream.name, 0.0)),
-                *[""] * 8, f"{stream.deferred:,}" if stream.deferred else "", size(stream.bytes), "",
+                *[""] * 8, f"{stream.deferred:,}" if stream.deferred else "", size(stream.bytes),
+                _schedules(stream, picture.status.time),
                 bars(watch.samples((stream.name, None))))
     group = stream.groups[row[1]]
     samples = watch.samples((stream.name, group.name))
@@ -185,7 +200,32 @@ def cells(watch: Watch, picture: Picture, row: tuple[int, int]) -> tuple[str, ..
             f"{group.pending:,}", age(group.oldest_pending) if group.pending else "-",
             f"{group.dead_letters:,}" if group.dead_letters else "-", age(group.waiting) if group.lag else "-",
             age(samples[-1].latency) if samples else "-", str(group.oldest_deliveries or "-"),
-            str(len(group.consumers)), "", "", "paused" if group.paused_until is not None else "", bars(samples))
+            str(len(group.consumers)), "", "", state(group), bars(samples))
+
+
+def state(group: GroupStatus) -> str:
+    """Whether it is paused, and its limits; empty for a group that just delivers."""
+    return ", ".join(part for part in ("paused" * (group.paused_until is not None), output.limits(group)) if part)
+
+
+def _schedules(stream: StreamStatus, now: datetime) -> str:
+    """How many there are, how many are paused or late, and when the next tick comes; empty without any."""
+    if not stream.schedule_count:
+        return ""
+    late, paused = sum(_is_late(row, now) for row in stream.schedules), sum(row.paused for row in stream.schedules)
+    parts = [output.many(stream.schedule_count, "schedule")] + [f"{paused:,} paused"] * bool(paused)
+    due = min((row.due for row in stream.schedules if row.due is not None), default=None)
+    if late:
+        parts.append(f"{late:,} late")
+    elif due is not None:
+        parts.append(f"next in {age(max(0.0, (due - now).total_seconds()))}")
+    return ", ".join(parts)
+
+
+def schedules(stream: StreamStatus, now: datetime) -> list[tuple[int, tuple[str, ...]]]:
+    """The stream's schedules by name: what is wrong with each, and its cells: name, next time, last time."""
+    return [(int(_is_late(row, now)), (output.text(row.name), "paused" if row.paused else output.moment(row.next),
+                                       output.moment(row.last))) for row in stream.schedules]
 
 
 def consumers(group: GroupStatus, now: datetime) -> list[tuple[int, tuple[str, ...]]]:

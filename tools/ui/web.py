@@ -185,11 +185,13 @@ class Site:
         key = view.named(picture.status, stream, group)
         if key is None or picture.status is None:
             return None
-        samples, found = self._watch.samples(key), picture.find(key)[1]
+        samples, (stream_found, found) = self._watch.samples(key), picture.find(key)
         plots = [("entries/s", _points(self._watch.samples((key[0], None)), "value"))]
         if found is not None:
             plots += [("lag", _points(samples, "value")), ("delivery latency, s", _points(samples, "latency"))]
-        return {"plots": plots, "consumers": view.consumers(found, picture.status.time) if found else []}
+        schedules = view.schedules(stream_found, picture.status.time) if stream_found and not found else []
+        return {"plots": plots, "consumers": view.consumers(found, picture.status.time) if found else [],
+                "schedules": schedules}
 
     async def _entries(self, request: Request) -> Response:
         asked, store = request.query_params, self._watch.store

@@ -20,8 +20,8 @@ _NICE = 5  # a program that watches gives way to those that are watched
 
 @command(
     "metrics", (*OF_STORE, flag("--consumers", "also the figures of each consumer")),
-    """Prints the figures of the store, its streams and its groups in Prometheus' text format. Needs the
-extra raxlog[ui]. With --json, prints them in the form of store.status().""",
+    """Prints the figures of the store, its streams, schedules and groups in Prometheus' text format. Needs
+the extra raxlog[ui]. With --json, prints them in the form of store.status().""",
     "raxlog metrics events.rax",
     "raxlog metrics events.rax --consumers",
 )
