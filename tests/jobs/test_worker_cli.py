@@ -85,6 +85,29 @@ def test_a_worker_calls_a_function_and_what_it_gives_up_is_listed_replayed_and_p
         assert store.stream("jobs").group("mail").lag == 1
 
 
+@pytest.mark.parametrize("options", [(), ("--processes", "2")])
+def test_a_worker_serves_several_groups_in_their_order(
+        shop: Path, raxlog_cli: Run, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
+    monkeypatch.chdir(shop)
+    with raxlog.open(shop / "s.rax") as store:
+        urgent = store.stream("urgent")
+        urgent.create_group("mail", start="0", create_stream=True)
+        urgent.extend([{"n": n} for n in range(20, 25)])
+    served = ("worker", "shop:send", "s.rax", "urgent", "mail", "--then", "jobs", "mail")
+    command = [*CLI, *served, "--burst", "--max-deliveries", "1", *options]
+    done = subprocess.run(command, cwd=shop, env=os.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    sent = (shop / "sent").read_text().split()
+    assert sorted(sent, key=int) == [str(n) for n in (0, 1, 2, *range(4, 10), *range(20, 25))]
+    if not options:
+        assert sent[:5] == [str(n) for n in range(20, 25)]
+    status, _, err = raxlog_cli(*served[:-1], "other")
+    assert (status, "no consumer group 'other'" in one_line(err)) == (1, True)
+    status, _, err = raxlog_cli(*served, "--then", "jobs", "mail")
+    assert (status, "names a group twice" in one_line(err)) == (2, True)
+    assert raxlog_cli(*served[:-1])[0] == 2
+
+
 def test_jobs_are_cancelled_from_a_shell(shop: Path, raxlog_cli: Run) -> None:
     of = (str(shop / "s.rax"), "jobs", "mail")
     with raxlog.open(shop / "s.rax") as store:

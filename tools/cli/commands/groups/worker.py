@@ -13,9 +13,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from operator import attrgetter
 from typing import Any
+
+import raxlog
 
 from .....storage.errors import RaxlogError
 from .....stream.group.dead_letters import DeadLetter
@@ -24,9 +25,9 @@ from .....stream.node.json_form import fields_form
 from .....stream.node.stream_id import parse_id
 from .... import output
 from ...arguments import IDS, OF_GROUP, TIME, WRITING, argument, command, flag
-from ...readers import consumer_name, positive, seconds, whole
+from ...readers import consumer_name, group_name, positive, seconds, stream_name, whole
 from ...status import DONE, NO, USAGE, CommandError
-from ...stores import group_of, writing
+from ...stores import existing, group_of, writing
 
 
 @command(
@@ -35,6 +36,8 @@ from ...stores import group_of, writing
      argument("--threads", type=positive, default=1, metavar="N", help="handlers that run at once (default: 1)"),
      argument("--processes", type=whole, default=0, metavar="N",
               help="worker processes, restarted when they die (default: only this one)"),
+     argument("--then", action="append", nargs=2, default=[], metavar=("STREAM", "GROUP"),
+              help="also serve this group, where those before it have nothing; repeatable"),
      flag("--burst", "end when there is nothing to read"),
      flag("--transaction", "also pass the function a transaction, which acknowledges the entry"),
      argument("--lease", type=seconds, default=30.0, metavar="SECONDS",
@@ -51,8 +54,10 @@ from ...stores import group_of, writing
     """Calls (or awaits) the function with each entry of the group, until SIGTERM or Ctrl-C. Any number of
 workers can run at the same time. An entry is acknowledged when the function returns. If it raises
 an exception, the entry is delivered again after a delay; after --max-deliveries of them it goes to the
-dead letters ('raxlog dlq'). MODULE is also looked for in the current folder.""",
+dead letters ('raxlog dlq'). Of several groups (--then) the first that has an entry is read, but every
+tenth read begins at the back. MODULE is also looked for in the current folder.""",
     "raxlog worker shop:send_mail events.rax orders mail --processes 4 --timeout 60",
+    "raxlog worker shop:send_mail events.rax urgent mail --then normal mail --then bulk mail",
 )
 def _worker(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s raxlog: %(message)s", stream=sys.stderr)
@@ -62,12 +67,15 @@ def _worker(args: argparse.Namespace) -> int:
 
         handler = Awaited(handler, args.transaction)
     retry = None if args.retry is None else [_delay(text) for text in args.retry.split(",")]
-    with group_of(args, partial(writing, in_bytes=False)) as group:
-        group.info()  # raises where there is no such group
-        worker = group.worker(
-            handler, name=args.name, threads=args.threads, processes=args.processes, transaction=args.transaction,
-            lease=args.lease, max_deliveries=args.max_deliveries, retry=retry, timeout=args.timeout, drain=args.drain,
-            result_ttl=args.result_ttl,
+    names = [(args.stream, args.group), *((stream_name(stream), group_name(group)) for stream, group in args.then)]
+    with writing(args, in_bytes=False) as store:
+        groups = [existing(store, stream).group(group) for stream, group in names]
+        for group in groups:
+            group.info()  # raises where there is no such group
+        worker = raxlog.worker(
+            dict.fromkeys(groups, handler), name=args.name, threads=args.threads, processes=args.processes,
+            transaction=args.transaction, lease=args.lease, max_deliveries=args.max_deliveries, retry=retry,
+            timeout=args.timeout, drain=args.drain, result_ttl=args.result_ttl,
         )
         worker.run(burst=args.burst)
     return DONE
