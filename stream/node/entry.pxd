@@ -34,10 +34,10 @@ cdef inline Fields as_dict(list names, list values):
     return fields
 
 @cython.locals(text=str)
-cdef bytes as_bytes(object value, object name, str role)
+cpdef bytes as_bytes(object value, object name, str role)
 
 @cython.locals(total="Py_ssize_t", raw=bytes, first=bytes)
-cdef list checked(list flat)
+cpdef list checked(list flat)
 
 @cython.locals(flat=list)
 cdef list flatten_dict(dict fields)

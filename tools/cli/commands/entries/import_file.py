@@ -27,9 +27,8 @@ from typing import Any, cast
 
 from .....storage import clocks
 from .....storage.errors import InvalidFields, InvalidStreamID, RaxlogError
-from .....stream.node.arguments import stored_bytes
-from .....stream.node.entry import OWN_FIELD, Flattened, flatten
-from .....stream.node.stream_id import MAX64, StreamID, parse_new_id
+from .....stream.node.entry import OWN_FIELD, Flattened, checked, flatten
+from .....stream.node.stream_id import MAX64, IDLike, StreamID, make_id, parse_new_id
 from .....stream.stream import Stream
 from .... import output
 from ... import messages, redis_keys
@@ -114,54 +113,67 @@ class Import:
             report: ByteReport) -> None:
         """Append all that ``found`` yields. A bad record commits what came before it and raises."""
         self.order = stream.last_id
-        records: list[tuple[Record, list[bytes]]] = []
-        position = lines.bytes
+        flats: list[list[bytes]] = []
+        ids: list[IDLike] = []  # as many, where one is given
+        position, line = lines.bytes, 0
         for record in found:
             try:
-                records.append(self._checked(record))
+                if isinstance(record, Bad):
+                    raise InvalidFields(record.what)
+                flat = _checked(record[2])
+                if record[1] is not None:
+                    sid = self._next_id(record[1])
+                    ids += ["*"] * (len(flats) - len(ids))
+                    ids.append(sid)
+                line = record[0]
+                flats.append(flat)
             except (InvalidFields, InvalidStreamID) as error:
                 if not self.skip_bad:
-                    self._commit(stream, records)
-                    raise CommandError(f"{self.name}:{record.line}: {error}", USAGE) from None
+                    self._commit(stream, flats, ids, line)
+                    bad = record.line if isinstance(record, Bad) else record[0]
+                    raise CommandError(f"{self.name}:{bad}: {error}", USAGE) from None
                 self.skipped += 1
                 continue
-            if len(records) >= batch or lines.bytes - position >= _BATCH_BYTES:
-                self._commit(stream, records)
-                records = []
+            if len(flats) >= batch or lines.bytes - position >= _BATCH_BYTES:
+                self._commit(stream, flats, ids, line)
+                flats, ids = [], []
                 position = lines.bytes
                 report(lines.bytes, self.imported)
-        self._commit(stream, records)
+        self._commit(stream, flats, ids, line)
         report(lines.bytes, self.imported)
         self.next_line = max(self.next_line, lines.number + 1)
 
-    def _commit(self, stream: Stream, batch: list[tuple[Record, list[bytes]]]) -> None:
-        if not batch:
+    def _commit(self, stream: Stream, flats: list[list[bytes]], ids: list[IDLike], line: int) -> None:
+        if not flats:
             return
-        ids = [record.id or "*" for record, _ in batch] if any(record.id for record, _ in batch) else None
+        if ids:
+            ids += ["*"] * (len(flats) - len(ids))
         with interrupt_deferred():
-            sids = stream.extend(Flattened([flat for _, flat in batch]), ids)
+            sids = stream.extend(Flattened(flats), ids or None)
             self.imported += len(sids)
             self.first_id = self.first_id or sids[0]
             self.last_id = sids[-1]
-            self.next_line = batch[-1][0].line + 1
+            self.next_line = line + 1
 
-    def _checked(self, record: Record | Bad) -> tuple[Record, list[bytes]]:
-        """A record and its fields as stored. InvalidFields, InvalidStreamID: its whole batch would fail."""
-        if isinstance(record, Bad):
-            raise InvalidFields(record.what)
-        pairs, own = list(record.pairs), []
-        if len(pairs) > 1 and pairs[0][0] in (OWN_FIELD, OWN_FIELD.decode()):  # what a schedule appended is copied so
-            own = [OWN_FIELD, stored_bytes(pairs.pop(0)[1], "value")]
-        flat = own + flatten(pairs)
-        if record.id is not None:
-            new, last = parse_new_id(record.id), self.order
-            if new.ms is not None:
-                seq = last[1] + 1 if new.ms == last[0] and last[1] < MAX64 else 0
-                wanted = (new.ms, seq if new.seq is None else new.seq)
-                if wanted <= last:
-                    raise InvalidStreamID(f"the ID {record.id} is not greater than the one before, {last[0]}-{last[1]}")
-                self.order = wanted
-        return record, flat
+    def _next_id(self, given: IDLike) -> IDLike:
+        """A given ID, as extend() takes it soonest. InvalidStreamID, for which a whole batch would fail."""
+        new, last = parse_new_id(given), self.order
+        if new.ms is None:
+            return given
+        seq = last[1] + 1 if new.ms == last[0] and last[1] < MAX64 else 0
+        wanted = (new.ms, seq if new.seq is None else new.seq)
+        if wanted <= last:
+            raise InvalidStreamID(f"the ID {given} is not greater than the one before, {last[0]}-{last[1]}")
+        self.order = wanted
+        return given if new.seq is None else make_id(*wanted)
+
+
+def _checked(flat: list[bytes]) -> list[bytes]:
+    """The fields of an entry. InvalidFields: its whole batch would fail."""
+    if len(flat) > 2 and flat[0] == OWN_FIELD:  # what a schedule appended is copied so
+        checked(flat[2:])
+        return flat
+    return checked(flat)
 
 
 @command(

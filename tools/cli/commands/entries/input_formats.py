@@ -8,6 +8,9 @@
 A reader yields a Record, or a Bad for what is none, and continues after it. A CSV record with
 line breaks in quotes spans several lines: a Record has the number of its last, after which an import can
 go on, and a Bad its first, where one looks for what is wrong.
+
+Most lines are read by the quick way of their format, a few calls of C each; a line that it cannot take
+is read again, by the way that finds what is wrong, or keeps what is unusual as it was written.
 """
 
 from __future__ import annotations
@@ -18,8 +21,12 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
 
+from .....storage.errors import InvalidFields
+from .....stream.node.entry import as_bytes
+from .....stream.node.stream_id import IDLike
 from ...status import USAGE, CommandError
 
 FORMATS = ("ndjson", "csv", "lines", "entries")
@@ -41,15 +48,9 @@ _BINARY = (  # how a file begins, what it is, what makes text of it
     (b"REDIS0", "a dump of Redis", "give it with --rdb"), (b"%PDF-", "PDF", "write its text into a file first"),
 )  # fmt: skip
 
-Pairs = list[tuple[Any, Any]]
-
-
-class Record(NamedTuple):
-    """An entry to be: the last line it was read from, its ID if it has one, its fields."""
-
-    line: int
-    id: str | None
-    pairs: Pairs
+# An entry to be: the last line it was read from, its ID if it has one, its fields as name, value, name, value …
+# A plain tuple: one of a class of its own would take as long to make as the entry takes to be stored.
+Record: TypeAlias = tuple[int, IDLike | None, list[bytes]]
 
 
 class Bad(NamedTuple):
@@ -75,10 +76,12 @@ class Lines:
 
     def __iter__(self) -> Iterator[bytes]:
         self._require_text(self._file.peek(_PEEK)[:_PEEK])
-        for line in self._file:
+        for line in chain([self._file.readline().removeprefix(_BOM)], self._file):
+            if not line and not self.number:
+                return  # an empty file
             self.number += 1
             self.bytes += len(line)
-            yield line.removeprefix(_BOM) if self.number == 1 else line
+            yield line
 
     def _require_text(self, begin: bytes) -> None:
         kind, remedy = next((found for start, *found in _BINARY if begin.startswith(start)), ("", ""))
@@ -127,7 +130,7 @@ def _plain_lines(lines: Lines, field: str, start: int) -> Iterator[Record | Bad]
     name = field.encode("utf-8", "surrogateescape")
     for line in lines:
         if lines.number >= start:
-            yield Record(lines.number, None, [(name, line.removesuffix(b"\n").removesuffix(b"\r"))])
+            yield lines.number, None, [name, line.removesuffix(b"\n").removesuffix(b"\r")]
 
 
 def _csv(lines: Lines, delimiter: str, start: int) -> Iterator[Record | Bad]:
@@ -135,7 +138,8 @@ def _csv(lines: Lines, delimiter: str, start: int) -> Iterator[Record | Bad]:
     csv.field_size_limit(1 << 30)
     texts = (line.decode("utf-8", "surrogateescape") for line in lines)
     reader = csv.reader(texts, delimiter=delimiter, strict=True)
-    names: list[bytes] | None = None
+    names: list[bytes] = []
+    blank: list[bytes] = []
     while True:
         first = lines.number + 1
         try:
@@ -147,15 +151,21 @@ def _csv(lines: Lines, delimiter: str, start: int) -> Iterator[Record | Bad]:
             continue
         if not row:
             continue
-        cells = [cell.encode("utf-8", "surrogateescape") for cell in row]
-        if names is None:
+        try:
+            cells = list(map(str.encode, row))
+        except UnicodeEncodeError:
+            cells = [cell.encode("utf-8", "surrogateescape") for cell in row]
+        if not names:
             names = cells
+            blank = [half for name in names for half in (name, b"")]
         elif first < start:
             continue
         elif len(cells) != len(names):
             yield Bad(first, f"{len(cells)} columns where the header has {len(names)}")
         else:
-            yield Record(lines.number, None, list(zip(names, cells, strict=True)))
+            flat = blank.copy()
+            flat[1::2] = cells
+            yield lines.number, None, flat
 
 
 class _Number(str):
@@ -166,28 +176,47 @@ class _Number(str):
 
 # Objects come as tuples of pairs: duplicate names are kept, and lists differ from objects.
 _decoder = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_Number, object_pairs_hook=tuple)
+_quick = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=tuple).scan_once
+_CONSTANTS = {True: "true", False: "false", None: "null"}
 
 
 def _json_lines(lines: Lines, start: int, whole_entries: bool) -> Iterator[Record | Bad]:
     for line in lines:
-        if lines.number < start or not line.strip():
+        if lines.number < start:
             continue
-        try:
-            value = _decoder.decode(line.decode())
-            sid, fields = _whole_entry(value) if whole_entries else (None, value)
-            if type(fields) is not tuple:
-                raise ValueError("a line must be one JSON object, with the fields of one entry")
-            if not fields:
-                raise ValueError("the object has no fields; an entry needs at least one")
-            yield Record(lines.number, sid, [(_value(name), _value(field_value)) for name, field_value in fields])
-        except json.JSONDecodeError as error:
-            yield Bad(lines.number, f"no JSON: {error.msg} (column {error.colno})")
-        except UnicodeDecodeError as error:
-            yield Bad(lines.number, f"no UTF-8: {error.reason} (byte {error.start + 1})")
-        except RecursionError:
-            yield Bad(lines.number, "JSON nested too deeply")
-        except ValueError as error:
-            yield Bad(lines.number, str(error))
+        if not whole_entries:
+            try:
+                text = line.decode().strip(" \t\r\n")
+                fields, end = _quick(text, 0)
+                if end == len(text) and fields and type(fields) is tuple:
+                    yield lines.number, None, [
+                        (part if type(part) is str else _CONSTANTS[part]).encode() for pair in fields for part in pair]
+                    continue
+            except (ValueError, LookupError, TypeError, RecursionError, StopIteration):
+                pass  # blank, bad, or with a list or an object in it
+        if line.strip():
+            yield _json_line(line, lines.number, whole_entries)
+
+
+def _json_line(line: bytes, number: int, whole_entry: bool) -> Record | Bad:
+    try:
+        value = _decoder.decode(line.decode())
+        sid, fields = _whole_entry(value) if whole_entry else (None, value)
+        if type(fields) is not tuple:
+            raise ValueError("a line must be one JSON object, with the fields of one entry")
+        if not fields:
+            raise ValueError("the object has no fields; an entry needs at least one")
+        stored = [
+            as_bytes(_value(half), name, role) for name, held in fields for half, role in ((name, "name"), (held, "value"))]
+        return number, sid, stored
+    except json.JSONDecodeError as error:
+        return Bad(number, f"no JSON: {error.msg} (column {error.colno})")
+    except UnicodeDecodeError as error:
+        return Bad(number, f"no UTF-8: {error.reason} (byte {error.start + 1})")
+    except RecursionError:
+        return Bad(number, "JSON nested too deeply")
+    except (ValueError, InvalidFields) as error:
+        return Bad(number, str(error))
 
 
 def _whole_entry(value: object) -> tuple[str, object]:
@@ -230,13 +259,14 @@ def _with_ids(found: Iterator[Record | Bad], id_field: bytes) -> Iterator[Record
         if isinstance(record, Bad):
             yield record
             continue
-        values = [value for name, value in record.pairs if name in (text, id_field)]
-        pairs = [pair for pair in record.pairs if pair[0] not in (text, id_field)]
-        if len(values) != 1:
-            yield Bad(record.line, f"{len(values) or 'no'} fields {text!r} to take the ID from")
-        elif not pairs:
-            yield Bad(record.line, f"no field beside {text!r}; an entry needs at least one")
+        line, _, flat = record
+        names = flat[::2]
+        if (count := names.count(id_field)) != 1:
+            yield Bad(line, f"{count or 'no'} fields {text!r} to take the ID from")
+        elif len(names) == 1:
+            yield Bad(line, f"no field beside {text!r}; an entry needs at least one")
         else:
-            value = values[0]
-            sid = value.decode("ascii", "backslashreplace") if isinstance(value, bytes) else str(value)
-            yield Record(record.line, sid, pairs)
+            at = 2 * names.index(id_field)
+            sid = flat[at + 1].decode("ascii", "backslashreplace")
+            del flat[at : at + 2]
+            yield line, sid, flat
