@@ -5,6 +5,7 @@
     stated_size(frame)        how many bytes it says it holds, None where it does not; one of ERRORS for no frame
     create(path)              a new file: what is written to it comes into one frame, with a checksum
     unpacked(file)            what the frame in a file holds, to be read; one of ERRORS where it is damaged
+    unpacking()               of a frame in pieces: decompress(piece), then eof and unused_data; one of ERRORS
 
 Either takes a while to load, and most stores compress nothing: storage/ imports this where it is needed.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 LEVEL = 3  # level 6 and up cost three times the time for at most 15 % of the bytes
 
@@ -43,6 +44,9 @@ if sys.version_info >= (3, 14):
 
     def unpacked(file: BinaryIO) -> BinaryIO:
         return cast(BinaryIO, zstd.ZstdFile(file))
+
+    def unpacking() -> Any:
+        return zstd.ZstdDecompressor()
 
 else:
     import zstandard
@@ -73,3 +77,6 @@ else:
 
     def unpacked(file: BinaryIO) -> BinaryIO:
         return zstandard.ZstdDecompressor().stream_reader(file)
+
+    def unpacking() -> Any:
+        return zstandard.ZstdDecompressor().decompressobj()

@@ -18,8 +18,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import raxlog
 import zstandard
@@ -78,7 +76,9 @@ def test_what_range_prints_as_json_is_imported_byte_for_byte(raxlog_cli: Run, tm
 @pytest.mark.parametrize(("name", "start", "expected"), [
     ("a.jsonl", b"", "ndjson"), ("a.csv", b"", "csv"), ("a.TSV", b"", "csv"), ("a.log", b"{}", "lines"),
     ("-", b'{"a": 1}\n', "ndjson"), ("-", b"a,b\n1,2\n", "csv"), ("-", b"a,b\n1,2,3\n", "lines"),
-    ("-", b"plain\ntext\n", "lines"), ("-", b"", "lines"), ("-", b"a,b\n", "lines"), ("-", b"\xff,a\n1,2", "lines"),
+    ("-", b"plain\ntext\n", "lines"), ("-", b"", "lines"), ("a.parquet", b"", "parquet"), ("a.ipc", b"x", "arrow"),
+    ("a.csv", b"PAR1\x15\4", "parquet"), ("-", b"ARROW1\0\0", "arrow"), ("-", b"\xff\xff\xff\xff\0", "arrow"),
+    ("-", b"a,b\n", "lines"), ("-", b"\xff,a\n1,2", "lines"),
 ])  # fmt: skip
 def test_the_format_is_guessed_from_name_or_first_bytes(
     tmp_path: Path, name: str, start: bytes, expected: str
@@ -206,35 +206,21 @@ def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path: Path) -> None:
     assert "100%" in drawn
     assert done.stdout.startswith(b"3,000 entries from ")
 
-def parquet_of(text: bytes) -> bytes:
-    out = io.BytesIO()
-    pq.write_table(pa.table({"line": text.splitlines()}), out)
-    return out.getvalue()
-
-
-def arrow_of(text: bytes) -> bytes:
-    table, out = pa.table({"line": text.splitlines()}), io.BytesIO()
-    with pa.ipc.new_file(out, table.schema) as file:
-        file.write_table(table)
-    return out.getvalue()
-
 
 @pytest.mark.parametrize(("name", "written", "kind"), [
-    ("a.csv", gzip.compress, "gzip"),
-    ("a.ndjson", zstandard.compress, "zstd"),
+    ("a.csv", lambda text: gzip.compress(gzip.compress(text)), "gzip"),
+    ("a.ndjson", lambda text: gzip.compress(zstandard.compress(text)), "zstd"),
     ("a.txt", lambda text: bz2.compress(text, 1), "bzip2"),
     ("a", lzma.compress, "xz"),
     ("a.csv", lambda text: text.decode().encode("utf-16"), "UTF-16"),
     ("a.csv", lambda text: b"\xfe\xff" + text.decode().encode("utf-16-be"), "UTF-16"),
     ("a.log", lambda text: text.decode().encode("utf-16-le"), "binary"),
     ("a.txt", lambda text: text.decode().encode("utf-32"), "UTF-32"),
-    ("a.parquet", parquet_of, "Parquet"),
-    ("a.arrow", arrow_of, "Arrow"),
     ("a", lambda text: "日本語\n".encode("utf-16-le"), "binary"),
     ("a.csv", lambda text: "é,à\n1,2\n".encode("latin-1") + b"\0" * 9, "binary"),
     ("a", lambda text: b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + text, "binary"),
     ("a", lambda text: b"\x7fELF\x02\x01\x01\0\0\0" + text, "binary"),
-], ids=["gzip", "zstd", "bzip2", "xz", "utf-16", "utf-16-be", "utf-16 bare", "utf-32", "parquet", "arrow",
+], ids=["gzip", "zstd", "bzip2", "xz", "utf-16", "utf-16-be", "utf-16 bare", "utf-32",
         "utf-16 of one plane", "zero bytes in a later line", "png", "elf"])
 def test_what_is_no_text_is_named_and_nothing_is_imported(
     raxlog_cli: Run, name: str, written: Callable[[bytes], bytes], kind: str
@@ -255,3 +241,66 @@ def test_lines_with_zero_bytes_are_entries_where_the_format_is_given(raxlog_cli:
     Path("a.log").write_bytes(b"one\0two\nthree\n")
     assert raxlog_cli("import", "s.rax", "orders", "a.log", "--format", "lines")[0] == 0
     assert [pairs for _, pairs in entries("s.rax")] == [[(b"line", b"one\0two")], [(b"line", b"three")]]
+
+
+TEXT = b"".join(b'{"n": %d, "t": "%s"}\n' % (number, b"y" * (number % 40)) for number in range(20_000))
+
+
+@pytest.mark.parametrize(("name", "packed"), [
+    ("a.ndjson.gz", gzip.compress(TEXT)),
+    ("a.jsonl.zst", zstandard.compress(TEXT)),
+    ("a", gzip.compress(TEXT[:999]) + gzip.compress(TEXT[999:]) + bytes(512)),
+    ("a.json", zstandard.compress(TEXT[:999]) + zstandard.compress(TEXT[999:])),
+], ids=["gzip", "zstd", "gzip of several and zeros", "zstd of several"])
+def test_packed_text_is_unpacked_from_a_file_and_from_a_pipe(raxlog_cli: Run, name: str, packed: bytes) -> None:
+    Path(name).write_bytes(packed)
+    status, out, _ = raxlog_cli("import", "s.rax", "orders", name, "--json")
+    told = json.loads(out)
+    assert (status, told["imported"], told["format"], told["next_line"]) == (0, 20_000, "ndjson", 20_001)
+    assert [pairs[0][1] for _, pairs in entries("s.rax")] == [b"%d" % number for number in range(20_000)]
+    assert process("import", "s.rax", "piped", "--from-line", "19001", stdin=packed).returncode == 0
+    assert [pairs for _, pairs in entries("s.rax", "piped")] == [pairs for _, pairs in entries("s.rax")][19_000:]
+
+
+def test_the_name_of_a_packed_file_says_its_format_and_its_delimiter(raxlog_cli: Run) -> None:
+    Path("a.tsv.zst").write_bytes(zstandard.compress(b"a\tb\n1\t2,3\n"))
+    Path("a.log.GZ").write_bytes(gzip.compress(b"{}\n"))
+    assert raxlog_cli("import", "s.rax", "orders", "a.tsv.zst")[0] == 0
+    assert raxlog_cli("import", "s.rax", "orders", "a.log.GZ")[0] == 0
+    assert [pairs for _, pairs in entries("s.rax")] == [[(b"a", b"1"), (b"b", b"2,3")], [(b"line", b"{}")]]
+
+
+@pytest.mark.parametrize(("name", "pack"), [("a.ndjson.gz", gzip.compress), ("a.ndjson.zst", zstandard.compress)])
+def test_packed_text_that_is_cut_off_or_damaged_is_no_end(
+    raxlog_cli: Run, name: str, pack: Callable[[bytes], bytes]
+) -> None:
+    whole = pack(TEXT)
+    for number, packed in enumerate((whole[:-3], whole[: len(whole) // 2], whole + b"\1\2\3")):
+        Path(name).write_bytes(packed)
+        status, out, err = raxlog_cli("import", "s.rax", f"s{number}", name, "--batch", "100")
+        assert (status, out, f"{name} cannot be read as " in one_line(err)) == (2, "", True)
+        kept = entries("s.rax", f"s{number}")
+        assert f"{len(kept):,} entries are durable, go on with --from-line {len(kept) + 1}" in err
+        assert [pairs[0][1] for _, pairs in kept] == [b"%d" % line for line in range(len(kept))]
+    Path(name).write_bytes(whole[:6])
+    assert raxlog_cli("import", "new.rax", "orders", name)[0] == 2
+    assert not Path("new.rax").exists()
+
+
+def test_a_line_that_unpacks_to_megabytes_is_one_entry(raxlog_cli: Run) -> None:
+    Path("a.txt.gz").write_bytes(gzip.compress(b"a" * 20_000_000 + b"\nb\n"))
+    assert raxlog_cli("import", "s.rax", "orders", "a.txt.gz")[0] == 0
+    assert [len(pairs[0][1]) for _, pairs in entries("s.rax")] == [20_000_000, 1]
+
+
+def test_lines_that_are_unusual_are_read_as_those_around_them(raxlog_cli: Run) -> None:
+    Path("a.ndjson").write_bytes(
+        b'{"a": "1", "b": 2.50}\n \t{"a": "x", "b": true} \r\n\n{"a": null, "b": NaN}\n'
+        b'{"a": "\\udc80", "b": {"c": [1.0]}}\n'
+        b'{"$entry": "{}", "b": 1}\n{"a": "\xc3\xa9", "a": 1E5}')
+    assert raxlog_cli("import", "s.rax", "orders", "a.ndjson")[0] == 0
+    assert [pairs for _, pairs in entries("s.rax")] == [
+        [(b"a", b"1"), (b"b", b"2.50")], [(b"a", b"x"), (b"b", b"true")], [(b"a", b"null"), (b"b", b"NaN")],
+        [(b"a", b"\x80"), (b"b", b'{"c": [1.0]}')], [(b"$entry", b"{}"), (b"b", b"1")],
+        [(b"a", b"\xc3\xa9"), (b"a", b"1E5")],
+    ]

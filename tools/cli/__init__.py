@@ -2,7 +2,7 @@
 
     argv ──> __init__.py    finds the command in COMMANDS, loads its module only, prints errors in one line
               └── commands/
-                    entries/   add  import_file (input_formats)  range  streams  info (node_diagram)
+                    entries/   add  import_file (input_formats, compressed, tables)  range  streams  info (node_diagram)
                     groups/    groups  read  pending
                     pubsub/    pub  interest
                     care/      check  doctor  snapshot  compact  crashtest  bench
@@ -36,7 +36,7 @@ from .status import DONE, INTERRUPTED, STORE, USAGE, CommandError, status_of
 
 COMMANDS = {
     "add": ("entries.add", "append one entry"),
-    "import": ("entries.import_file", "append the entries of a file: NDJSON, CSV or plain lines"),
+    "import": ("entries.import_file", "append the entries of a file: NDJSON, CSV, plain lines, Parquet or Arrow"),
     "export": ("history.export", "write entries to a Parquet, Arrow or CSV file"),
     "range": ("entries.range", "print the entries between two IDs"),
     "tail": ("entries.range", "print the last entries and then new ones"),

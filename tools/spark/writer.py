@@ -48,7 +48,7 @@ from ...storage.engine.open_options import BYTES
 from ...storage.errors import InvalidArgument, InvalidFields, StoreError
 from ...storage.folder import directory
 from ...store import Store
-from ...stream.columns.json_values import text_of
+from ...stream.columns.texts import texts
 from ...stream.node.arguments import name_bytes
 from ...stream.node.entry import Flattened, flatten, flatten_columns
 from ...stream.state import keys_between
@@ -349,32 +349,7 @@ def _texts(batch: pa.RecordBatch) -> pa.RecordBatch:
         if any(column.null_count < len(column) for name, column in columns.items() if name not in mapped):
             raise InvalidArgument(f"IDs are made by the stream: leave {' and '.join(_IDS)} out, or null")
         columns = {name: columns[name] for name in mapped}
-    return pa.record_batch([_text(column) for column in columns.values()], names=list(columns))
-
-
-def _text(column: pa.Array) -> pa.Array:
-    import pyarrow as pa  # noqa: PLC0415
-    from pyarrow import compute  # noqa: PLC0415
-
-    kind = column.type
-    if pa.types.is_map(kind):
-        return pa.MapArray.from_arrays(column.offsets, _text(column.keys), _text(column.items))
-    if pa.types.is_nested(kind):
-        try:
-            texts = [value if value is None else text_of(value, kind) for value in column.to_pylist()]
-        except (OverflowError, ValueError) as error:
-            raise InvalidFields(f"{kind}: {error}: a scan reads times of the years 1 to 9999") from None
-        return pa.array(texts, pa.string()).cast(pa.binary())
-    if pa.types.is_temporal(kind) and len(column) > column.null_count:
-        least, most = compute.min_max(compute.year(column)).as_py().values()
-        if least < 1 or most > 9999:
-            raise InvalidFields(f"a time of the year {least if least < 1 else most}: a scan reads those of 1 to 9999")
-    if pa.types.is_timestamp(kind):  # in UTC
-        text = compute.replace_substring(column.cast(pa.timestamp(kind.unit)).cast(pa.string()), ".000000", "")
-        column = compute.binary_join_element_wise(text, "+00:00", "") if kind.tz else text
-    if not pa.types.is_binary(kind):
-        column = column.cast(pa.string())
-    return column.cast(pa.binary())
+    return pa.record_batch([texts(column, bool(mapped)) for column in columns.values()], names=list(columns))
 
 
 def _entries(table: pa.Table, digest: _Digest | None = None) -> Flattened:

@@ -50,6 +50,8 @@ def read_file(path: str, limit: int) -> DemoInput:
     try:
         with open(path, "rb") as file:
             kind = input_formats.guess(path, file)
+            if kind in input_formats.TABLES:
+                raise CommandError(f"{path} is a table ({kind}); the demo reads text", USAGE)
             delimiter = "\t" if path.lower().endswith(".tsv") else ","
             records = input_formats.records(kind, input_formats.Lines(file), delimiter=delimiter)
             found.take(_good(path, records), limit, f"{path} ({kind})", "events")
@@ -80,11 +82,7 @@ def _good(path: str, records: Iterator[input_formats.Record | input_formats.Bad]
     for record in records:
         if isinstance(record, input_formats.Bad):
             raise CommandError(f"{path}:{record.line}: {output.one_line(record.what)}", USAGE)
-        yield [(_raw(name), _raw(value)) for name, value in record.pairs]
-
-
-def _raw(value: str | bytes) -> bytes:
-    return value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
+        yield list(zip(record[2][::2], record[2][1::2], strict=True))
 
 
 def _git(*arguments: str) -> bytes:

@@ -32,14 +32,16 @@ from .....stream.node.stream_id import MAX64, IDLike, StreamID, make_id, parse_n
 from .....stream.stream import Stream
 from .... import output
 from ... import messages, redis_keys
-from ...arguments import OF_STORE, WRITING, argument, command, flag
+from ...arguments import OF_STORE, WRITING, argument, command, flag, one_of
 from ...progress import ByteReport, progress
 from ...readers import positive, stream_name
 from ...status import DONE, INTERRUPTED, NO, USAGE, CommandError, status_of
 from ...stores import writing
-from . import input_formats
-from .input_formats import Bad, Record
+from . import compressed, input_formats, tables
+from .input_formats import Bad, Lines, Record
+from .tables import Table
 
+_BATCH = 1000
 _BATCH_BYTES = 8 << 20  # of input: long lines make a batch full earlier
 _LOOK = 200  # milliseconds without input after which signals are looked for
 _BUFFER = 64 << 10  # of a pipe: what it holds
@@ -109,13 +111,13 @@ class Import:
     last_id: StreamID | None = None
     order: tuple[int, int] = (0, 0)  # no ID below this or equal to it can be appended
 
-    def run(self, stream: Stream, found: Iterator[Record | Bad], lines: input_formats.Lines, batch: int,
+    def run(self, stream: Stream, found: Iterator[Record | Bad], source: Lines | Table, batch: int,
             report: ByteReport) -> None:
         """Append all that ``found`` yields. A bad record commits what came before it and raises."""
         self.order = stream.last_id
         flats: list[list[bytes]] = []
         ids: list[IDLike] = []  # as many, where one is given
-        position, line = lines.bytes, 0
+        begin, line = source.taken, 0
         for record in found:
             try:
                 if isinstance(record, Bad):
@@ -131,17 +133,18 @@ class Import:
                 if not self.skip_bad:
                     self._commit(stream, flats, ids, line)
                     bad = record.line if isinstance(record, Bad) else record[0]
-                    raise CommandError(f"{self.name}:{bad}: {error}", USAGE) from None
+                    hint = source.id_hint if isinstance(error, InvalidStreamID) else ""
+                    raise CommandError(f"{self.name}:{bad}: {error}{hint}", USAGE) from None
                 self.skipped += 1
                 continue
-            if len(flats) >= batch or lines.bytes - position >= _BATCH_BYTES:
+            if len(flats) >= batch or source.taken - begin >= _BATCH_BYTES:
                 self._commit(stream, flats, ids, line)
                 flats, ids = [], []
-                position = lines.bytes
-                report(lines.bytes, self.imported)
+                begin = source.taken
+                report(source.position, self.imported)
         self._commit(stream, flats, ids, line)
-        report(lines.bytes, self.imported)
-        self.next_line = max(self.next_line, lines.number + 1)
+        report(source.position, self.imported)
+        self.next_line = max(self.next_line, source.number + 1)
 
     def _commit(self, stream: Stream, flats: list[list[bytes]], ids: list[IDLike], line: int) -> None:
         if not flats:
@@ -155,7 +158,7 @@ class Import:
             self.last_id = sids[-1]
             self.next_line = line + 1
 
-    def _next_id(self, given: IDLike) -> IDLike:
+    def _next_id(self, given: StreamID | str) -> StreamID | str:
         """A given ID, as extend() takes it soonest. InvalidStreamID, for which a whole batch would fail."""
         new, last = parse_new_id(given), self.order
         if new.ms is None:
@@ -187,32 +190,44 @@ def _checked(flat: list[bytes]) -> list[bytes]:
      flag("--replace", "with --rdb and --redis: also replace existing keys"),
      argument("--format", choices=input_formats.FORMATS,
               help="default: guessed from the file's name, or from its first bytes"),
-     argument("--batch", type=positive, default=1000, metavar="N", help="entries per commit (default: 1000)"),
+     argument("--batch", type=positive, metavar="N",
+              help="entries per commit (default: 1000; 10,000 of Parquet and Arrow)"),
      argument("--field", default="line", metavar="NAME", help="the field for plain lines (default: line)"),
-     argument("--id-field", metavar="NAME", help="use this field as the entry's ID"),
+     one_of(argument("--id-field", metavar="NAME", help="use this field, or column, as the entry's ID"),
+            flag("--new-ids", "of Parquet and Arrow: leave out id_ms and id_seq, and take id as a field")),
+     argument("--leave-out", metavar="COLUMN", action="append", default=[],
+              help="of Parquet and Arrow: a column not to import; can be repeated"),
      argument("--delimiter", metavar="CHAR",
               help="the separator of CSV columns (default: a comma; a tab for *.tsv)"),
      argument("--from-line", type=positive, default=1, metavar="N", help="start at line N of the input"),
      flag("--skip-bad", "leave out records that cannot be stored, and count them"), *WRITING),
     """Reads a file, or standard input, and appends an entry for each record, in one commit per
-batch. Creates the store and the stream if they do not exist.
+batch. Creates the store and the stream if they do not exist. Text packed with gzip or zstd is unpacked.
 
   ndjson   an object per line; numbers and nested values are stored as their JSON text,
            {"base64": "…"} as the decoded bytes
   csv      the first row names the fields; UTF-8, or any other bytes as they are
   lines    each line is an entry with the field --field
   entries  the output of 'raxlog range --json', IDs included
+  parquet, arrow  each row of a Parquet file, or of an Arrow IPC file or stream; null is no field
 
 With --id-field the IDs must ascend: ms-seq, ms, or ms-* for several in a millisecond. A
 record that cannot be stored ends the import (exit status 2) with an error that names file and line;
 with --skip-bad it is left out. However an import ends, it prints how many entries are durable and
 at which line to continue; Ctrl-C waits for the current commit.
 
+The columns id_ms and id_seq of a Parquet or Arrow file are the entries' IDs; without them id is, if it
+is text or has the 16 bytes of IDs. --id-field takes another column: text, numbers (milliseconds) or
+times. A map of text named fields holds all fields of an entry, as 'raxlog export' writes it. Numbers,
+times and truth values become text, lists and structs JSON; intervals, say, cannot be stored. A row
+counts as a line. Needs pyarrow: pip install pyarrow.
+
 --rdb and --redis import all streams, with their groups and pending entries, node by node and byte
 for byte, and also strings, lists and the times at which keys expire. A key that already exists in
 the store stays as it is. Keys of other kinds are left out and counted. --redis needs redis-py:
 pip install raxlog[redis].""",
     "raxlog import events.rax orders orders.csv --id-field time",
+    "raxlog import events.rax orders orders.parquet",
     "journalctl -o json | raxlog import events.rax journal -",
     "raxlog range events.rax orders --json | raxlog import copy.rax orders --format entries",
     "raxlog import events.rax --rdb /var/lib/redis/dump.rdb",
@@ -224,27 +239,42 @@ def _run(args: argparse.Namespace) -> int:
     if args.stream is None:
         raise CommandError("the following arguments are required: STREAM (see 'raxlog import --help')", USAGE)
     flatten([(os.fsencode(args.field), b"")])
-    delimiter = args.delimiter or ("\t" if args.file.lower().endswith(".tsv") else ",")
+    name = compressed.name_within(args.file)
+    delimiter = args.delimiter or ("\t" if name.lower().endswith(".tsv") else ",")
     if len(delimiter) != 1 or delimiter in '\r\n"':
         raise CommandError(f"--delimiter {delimiter!r} is not one character that can separate columns", USAGE)
-    with _source(args.file) as source:
-        file = _awaited(source)
-        kind = args.format or input_formats.guess(args.file, file)
+    with _source(args.file) as opened:
+        raw = file = _awaited(opened)
         shown = "standard input" if args.file == "-" else args.file
-        lines = input_formats.Lines(file, shown, args.format is not None)
-        found = input_formats.records(
-            kind, lines, field=args.field, delimiter=delimiter, start=args.from_line, id_field=args.id_field
-        )
+        if compressed.is_packed(raw):
+            file = io.BufferedReader(compressed.Compressed(raw, shown), _BUFFER)
+        kind = args.format or input_formats.guess(name, file)
+        source: Lines | Table
+        if kind in input_formats.TABLES:
+            if file is not raw:
+                raise CommandError(f"{shown} is a table in a packed file: unpack it first; nothing has been imported",
+                                   USAGE)
+            source = Table(kind, file, shown, _size(file), args.id_field, args.new_ids, tuple(args.leave_out))
+            found = source.records(args.from_line)
+        elif args.new_ids or args.leave_out:
+            what = "--new-ids" if args.new_ids else "--leave-out"
+            raise CommandError(f"{what} is for columns of Parquet and Arrow, and {shown} is {kind}", USAGE)
+        else:
+            source = Lines(file, shown, args.format is not None, None if file is raw else raw)
+            found = input_formats.records(
+                kind, source, field=args.field, delimiter=delimiter, start=args.from_line, id_field=args.id_field
+            )
+        batch = args.batch or (tables.ROWS if kind in input_formats.TABLES else _BATCH)
         first = next(found, None)
         if isinstance(first, Bad) and not args.skip_bad:  # before a store is created
             raise CommandError(f"{shown}:{first.line}: {first.what}; nothing has been imported", USAGE)
         work = Import(shown, args.skip_bad, args.from_line)
         began = clocks.elapsed()
         trouble: CommandError | None = None
-        with writing(args, create=True) as store, progress(shown, _size(file)) as report:
+        with writing(args, create=True) as store, progress(shown, _size(raw)) as report:
             try:
                 records = chain([] if first is None else [first], found)
-                work.run(store.stream(args.stream), records, lines, args.batch, report)
+                work.run(store.stream(args.stream), records, source, batch, report)
             except (CommandError, RaxlogError, KeyboardInterrupt, OSError) as error:
                 trouble = _failure(error, work)
         _summary(args, work, kind, clocks.elapsed() - began, trouble)

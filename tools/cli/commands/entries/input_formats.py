@@ -4,6 +4,7 @@
     csv        item,qty <newline> book,2         the first row names the fields
     lines      any text                          a line is an entry with one field
     entries    {"id": "5-1", "fields": {…}}      what 'raxlog range --json' prints
+    parquet, arrow                               a row is an entry: tables.py
 
 A reader yields a Record, or a Bad for what is none, and continues after it. A CSV record with
 line breaks in quotes spans several lines: a Record has the number of its last, after which an import can
@@ -20,29 +21,33 @@ import binascii
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from .....storage.errors import InvalidFields
 from .....stream.node.entry import as_bytes
-from .....stream.node.stream_id import IDLike
+from .....stream.node.stream_id import StreamID
 from ...status import USAGE, CommandError
 
-FORMATS = ("ndjson", "csv", "lines", "entries")
+FORMATS = ("ndjson", "csv", "lines", "entries", "parquet", "arrow")
+TABLES = PARQUET, ARROW = FORMATS[-2:]
 _BY_SUFFIX = {
     ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson", ".csv": "csv", ".tsv": "csv",
-    ".txt": "lines", ".log": "lines",
+    ".txt": "lines", ".log": "lines", ".parquet": PARQUET, ".pq": PARQUET,
+    ".arrow": ARROW, ".arrows": ARROW, ".ipc": ARROW, ".feather": ARROW,
 }  # fmt: skip
+_TABLE_BEGINS = {b"PAR1\x15": PARQUET, b"ARROW1\0\0": ARROW, b"\xff\xff\xff\xff": ARROW}  # the last one of a stream
 _PEEK = 64 << 10
 _BOM = b"\xef\xbb\xbf"
-_RECODE, _TABLE = "iconv -t UTF-8", "write it as CSV or NDJSON first"
+_RECODE, _TABLE = "iconv -t UTF-8", "write it as CSV, NDJSON or Parquet first"
+_WRONG_FORMAT = "leave --format out, and unpack it if it is in another file"
 _BINARY = (  # how a file begins, what it is, what makes text of it
     (b"\xff\xfe\0\0", "UTF-32", _RECODE), (b"\0\0\xfe\xff", "UTF-32", _RECODE), (b"\xff\xfe", "UTF-16", _RECODE),
     (b"\xfe\xff", "UTF-16", _RECODE), (b"\x1f\x8b", "gzip", "gzip -dc"), (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
     *((b"BZh%d1AY&SY" % n, "bzip2", "bzip2 -dc") for n in range(1, 10)), (b"\xfd7zXZ\0", "xz", "xz -dc"),
     (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"), (b"PK\3\4", "a zip archive", "unzip -p"),
-    (b"PAR1\x15", "Parquet", _TABLE), (b"ARROW1\0\0", "Arrow", _TABLE), (b"\xff\xff\xff\xff", "Arrow", _TABLE),
+    *((begin, kind.title(), _WRONG_FORMAT) for begin, kind in _TABLE_BEGINS.items()),
     (b"FEA1", "Feather", _TABLE), (b"ORC\x0a", "ORC", _TABLE), (b"Obj\1", "Avro", _TABLE),
     (b"SQLite format 3\0", "a SQLite database", "sqlite3 -csv -header"),
     (b"REDIS0", "a dump of Redis", "give it with --rdb"), (b"%PDF-", "PDF", "write its text into a file first"),
@@ -50,7 +55,7 @@ _BINARY = (  # how a file begins, what it is, what makes text of it
 
 # An entry to be: the last line it was read from, its ID if it has one, its fields as name, value, name, value …
 # A plain tuple: one of a class of its own would take as long to make as the entry takes to be stored.
-Record: TypeAlias = tuple[int, IDLike | None, list[bytes]]
+Record: TypeAlias = tuple[int, StreamID | str | None, list[bytes]]
 
 
 class Bad(NamedTuple):
@@ -61,18 +66,26 @@ class Bad(NamedTuple):
 
 
 class Lines:
-    """The lines of a file of text, counted: ``number`` and ``bytes`` are those given out so far.
+    """The lines of a file of text, counted: ``number`` of them and ``taken`` bytes have been given out so far.
 
-    CommandError at the first where the file is no text: it begins like one of a known kind or, unless the format
-    ``is_given``, what it begins with has a zero byte.
+    ``packed`` is the file that ``file`` is unpacked from, if it is. CommandError at the first line where the file is
+    no text: it begins like one of a known kind or, unless the format ``is_given``, what it begins with has a zero byte.
     """
 
-    def __init__(self, file: io.BufferedReader, name: str = "the input", is_given: bool = False) -> None:
+    def __init__(self, file: io.BufferedReader, name: str = "the input", is_given: bool = False,
+                 packed: io.BufferedReader | None = None) -> None:
         self._file = file
+        self._packed = packed
         self._name = name
         self._is_given = is_given
         self.number: int = 0
-        self.bytes: int = 0
+        self.taken: int = 0
+        self.id_hint: str = ""
+
+    @property
+    def position(self) -> int:
+        """How much of the file has been read."""
+        return self.taken if self._packed is None or not self._packed.seekable() else self._packed.tell()
 
     def __iter__(self) -> Iterator[bytes]:
         self._require_text(self._file.peek(_PEEK)[:_PEEK])
@@ -80,7 +93,7 @@ class Lines:
             if not line and not self.number:
                 return  # an empty file
             self.number += 1
-            self.bytes += len(line)
+            self.taken += len(line)
             yield line
 
     def _require_text(self, begin: bytes) -> None:
@@ -92,11 +105,17 @@ class Lines:
 
 
 def guess(name: str, file: io.BufferedReader) -> str:
-    """The format of a file, by its name's suffix, else by its first bytes, which stay unread."""
+    """The format of a file, by its name's suffix, else by its first bytes, which stay unread.
+
+    Those of a table come before the name.
+    """
+    start = file.peek(_PEEK)[:_PEEK].removeprefix(_BOM)
+    for begin, kind in _TABLE_BEGINS.items():
+        if start.startswith(begin):
+            return kind
     for suffix, known in _BY_SUFFIX.items():
         if name.lower().endswith(suffix):
             return known
-    start = file.peek(_PEEK)[:_PEEK].removeprefix(_BOM)
     head = [line for line in start.splitlines()[:2] if line.strip()]
     if head and head[0].lstrip().startswith(b"{"):
         return "ndjson"
@@ -176,7 +195,8 @@ class _Number(str):
 
 # Objects come as tuples of pairs: duplicate names are kept, and lists differ from objects.
 _decoder = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_Number, object_pairs_hook=tuple)
-_quick = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=tuple).scan_once
+_quick: Callable[[str, int], tuple[Any, int]] = vars(
+    json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=tuple))["scan_once"]
 _CONSTANTS = {True: "true", False: "false", None: "null"}
 
 
@@ -206,9 +226,8 @@ def _json_line(line: bytes, number: int, whole_entry: bool) -> Record | Bad:
             raise ValueError("a line must be one JSON object, with the fields of one entry")
         if not fields:
             raise ValueError("the object has no fields; an entry needs at least one")
-        stored = [
-            as_bytes(_value(half), name, role) for name, held in fields for half, role in ((name, "name"), (held, "value"))]
-        return number, sid, stored
+        halves = ((half, name, role) for name, held in fields for half, role in ((name, "name"), (held, "value")))
+        return number, sid, [as_bytes(_value(half), name, role) for half, name, role in halves]
     except json.JSONDecodeError as error:
         return Bad(number, f"no JSON: {error.msg} (column {error.colno})")
     except UnicodeDecodeError as error:
