@@ -69,7 +69,7 @@ class GroupStatus(Figures):
     last_delivered_id: StreamID
     waiting: float  # seconds since the first entry that is not delivered came, by its ID; 0 if there is none
     pending: int
-    released: int  # of those: given back, and with no consumer
+    released: int  # of those: given back, and with no consumer; without what is parked
     gone: int  # those that were found to be no longer in the stream, and are pending no more
     oldest_pending: float  # seconds since the oldest delivery that is not acknowledged; 0 if there is none
     oldest_deliveries: int  # how often that entry was delivered: 2 or more is a redelivery; 0 if there is none
@@ -81,6 +81,12 @@ class GroupStatus(Figures):
     held: int | None  # entries that its consumers hold; None without max_in_flight
     limited_by: LimitedBy | None  # the limit that holds back what there is to deliver; None also while it is paused
     limited_until: datetime | None  # when the rate lets the next one through, where it is the rate
+    key: Text | None  # the field whose values are its keys
+    per_key: int | None
+    order: bool | None
+    max_parked: int | None
+    parked: int  # of the pending entries: those that wait for their keys
+    stopped_by: Text | None  # the key for which it reads no further, as ``max_parked`` are
     consumers: tuple[ConsumerStatus, ...]
 
 
@@ -259,10 +265,11 @@ def _group(txn: RaxTransaction, state: GroupState, number: int, header: headers.
     lag = deliver.lag(txn, header, state, by_subject=False)
     counter = Counter(txn, number, header)
     waiting = max(0, now - counter.select(counter.rank(make_id(*state.last).next())).ms) / 1000 if lag else 0.0
+    limits = describe_limits(txn, state, header, lag, now, encoding)
     return GroupStatus(
         text_of(state.name, encoding), lag, bool(state.subjects), make_id(*state.last), waiting, state.pending,
-        state.pending - sum(member.pending for member in members), state.gone, idle, deliveries,
-        time_at(state.paused) if state.paused > now else None, letters, *describe_limits(txn, state, lag, now),
+        state.pending - limits.parked - sum(member.pending for member in members), state.gone, idle, deliveries,
+        time_at(state.paused) if state.paused > now else None, letters, *limits,
         tuple(ConsumerStatus(text_of(row.name, encoding), row.pending, ages.get(row.number, 0.0), time_at(row.seen),
                              None if row.active < 0 else time_at(row.active)) for row in members),
     )

@@ -4,7 +4,8 @@
     ├── InvalidArgument (ValueError)    InvalidStreamID, InvalidName, InvalidFields, SubjectError,
     │                                   InvalidDump (DumpChecksum)
     ├── StreamError                     NoStream (KeyError), StreamExists, NoGroup (KeyError), GroupExists,
-    │                                   ConsumerBusy, NotOwner, Conflict, StreamExhausted, MalformedValue (ValueError),
+    │                                   ConsumerBusy, KeyBusy, NotOwner, Conflict, StreamExhausted,
+    │                                   MalformedValue (ValueError),
     │                                   IDTooSmall (IDZero, IDBelowEntries, IDBelowDeleted),
     │                                   CountTooSmall (InvalidArgument), NoSchedule (KeyError)
     ├── SubscriptionError               NoSubscription (KeyError), SubscriptionExists
@@ -91,6 +92,10 @@ class GroupExists(StreamError):
 
 class ConsumerBusy(StreamError):
     """The consumer still has pending entries, and the call refuses to delete such a consumer."""
+
+
+class KeyBusy(StreamError):
+    """An entry to be claimed by its ID is parked: others with the same key are not done. Nothing was claimed."""
 
 
 class NotOwner(StreamError):

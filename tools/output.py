@@ -188,13 +188,16 @@ def cell_width(cell: str) -> int:
 
 
 def limits(group: GroupInfo | GroupStatus) -> str:
-    """The limits of a group, and which of them holds it back: ``4/4 held (full), 100/60s``, ``4/s (waits)``."""
+    """The limits of a group, and which of them holds it back: ``4/4 held (full), 100/60s``, ``1 of a user, 5 parked``."""
     parts = []
     if group.max_in_flight is not None:
         full = " (full)" if group.limited_by == "max_in_flight" else ""
         parts.append(f"{group.held or 0:,}/{group.max_in_flight:,} held{full}")
     if group.rate is not None:
         parts.append(f"{group.rate[0]:,}/{group.rate[1]:g}s{' (waits)' if group.limited_by == 'rate' else ''}")
+    if group.key is not None:
+        full = " (full)" if group.limited_by == "max_parked" else ""
+        parts.append(f"{group.per_key:,} of a {text(group.key)}, {group.parked:,} parked{full}")
     return ", ".join(parts)
 
 

@@ -2,6 +2,7 @@
 
     name ──> group ──┬─ name ──> consumer        one to one, numbers below the next one's
                      └─ buckets <──> by consumer, by time, released        both ways
+                        pending entry (39) ──> key (38): who holds it, who is parked
     header's count of groups    group's count of pending    consumers' counts of pending
 
     pair (24) <── age (25) ── counted under the producer (25)
@@ -27,9 +28,10 @@ from ...stream.entries.header import NEVER, StreamHeader, shown
 from ...stream.entries.idempotent import name_digest
 from ...stream.entries.schedules import ScheduleState
 from ...stream.entries.unique import UNTIL, Holder
-from ...stream.group import pending_check
+from ...stream.group.parking import HELD, PARKED, is_parked
 from ...stream.group.state import ConsumerState, GroupState
-from ...stream.node.stream_id import unpack_id
+from ...stream.node.stream_id import StreamID, pack_id, unpack_id
+from ...stream.pel import pending_check
 from .page_tree import FAILURES
 from .report import Findings
 
@@ -121,10 +123,45 @@ def _check_group(tree: RaxTransaction, state: GroupState, stream: str, find: Fin
         if consumer and consumer not in consumers:
             problem(f"{total} entries are pending with consumer no. {consumer}, which is missing",
                 key=state.consumer_key(consumer))
+    try:
+        _check_keys(tree, state, find, where)
+    except FAILURES as error:
+        find.error("pending", error, key=prefix, **where)
     for consumer, known in consumers.items():
         if known.pending != totals[consumer]:
             problem(f"{totals[consumer]} entries are pending with consumer {shown(known.name)}, its record counts "
                 f"{known.pending}", key=state.consumer_key(consumer))
+
+
+def _check_keys(tree: RaxTransaction, state: GroupState, find: Findings, where: dict[str, Any]) -> None:
+    """Invariant 29, both ways."""
+    problem = partial(find.problem, "pending", **where)
+    pending = {pack_id(*sid): is_parked(nack) for sid, nack in state.pel(tree).scan(StreamID.MIN, StreamID.MAX)}
+    prefix = keys.group_family(state.number, keys.KEYED, state.group)
+    wanted: dict[bytes, list[int]] = {}
+    parked = set()
+    for suffix, (mark, place) in _rows(tree, prefix, find, **where):
+        if suffix not in pending:
+            problem("a row says which key an entry has that is not pending", key=prefix + suffix)
+        counts = wanted.setdefault(mark, [0, 0])
+        counts[0] += place == HELD
+        counts[1] += place == PARKED
+        if place == PARKED:
+            parked.add(suffix)
+            wanted[mark + suffix] = []
+    for sid in parked.symmetric_difference(sid for sid, waits in pending.items() if waits):
+        problem(f"{StreamID.from_bytes(sid)} is parked in the pending list or by its key, not by both",
+                key=prefix + sid)
+    counted = 0 if state.key_limit is None else state.key_limit.parked
+    if len(parked) != counted or (state.key_limit is None and wanted):
+        problem(f"{len(parked)} entries are parked, the group counts {counted}", key=state.key)
+    wanted = {mark: row for mark, row in wanted.items() if row != [0, 0]}
+    prefix = keys.group_family(state.number, keys.KEY, state.group)
+    for suffix, row in _rows(tree, prefix, find, **where):
+        if wanted.pop(suffix, None) != row:
+            problem(f"a key's row is {row}, which its entries do not ask for", key=prefix + suffix)
+    for suffix in wanted:
+        problem("a key that entries have, or a parked entry of it, has no row", key=prefix + suffix)
 
 
 def _check_strays(tree: RaxTransaction, number: int, stream: str, known: set[int], find: Findings) -> None:

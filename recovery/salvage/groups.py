@@ -17,10 +17,11 @@ from ...storage.format import keys, records
 from ...storage.trees.rax import Rax, RaxTransaction, family_rows
 from ...stream.entries.header import shown
 from ...stream.entries.idempotent import name_digest
-from ...stream.group.bucket import Bucket
-from ...stream.group.pending_list import PendingList
+from ...stream.group.parking import is_parked
 from ...stream.group.state import ConsumerState, GroupState
 from ...stream.node.stream_id import StreamID, make_id, unpack_id
+from ...stream.pel.bucket import Bucket
+from ...stream.pel.pending_list import PendingList
 from ..check.page_tree import FAILURES
 from .pages import GatheredRecords
 from .streams import StreamBuilder
@@ -93,6 +94,10 @@ class GroupsBuilder:
 
     def _build(self, state: GroupState) -> None:
         known = state.pending
+        if state.key_limit is not None:
+            self._stream.lose("limit by a key, which configure() gives it again; what was parked is released",
+                              group=shown(state.name))
+            state.key_limit = None
         has_record = self._gathered.get(state.key) is not None
         consumers = self._consumers(state)
         totals = self._pending(state, consumers, known if has_record else None)
@@ -144,7 +149,7 @@ class GroupsBuilder:
                         self._name_consumer(state, consumers, nack.consumer)
                     owned.append((sid, nack.consumer, nack.time, nack.count))
                 else:
-                    released.append((nack.time, nack.released, sid, nack.count))
+                    released.append((0 if is_parked(nack) else nack.time, nack.released, sid, nack.count))
             if len(owned) >= _BATCH:
                 pel.set(owned)
                 owned = []

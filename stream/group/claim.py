@@ -20,7 +20,8 @@ from ..entries import writer
 from ..entries.writer import StreamWriter
 from ..node.entry import Entry
 from ..node.stream_id import StreamID, make_id
-from .bucket import Nack
+from ..pel.bucket import Nack
+from . import parking
 from .deliver import (
     AT_ONCE,
     ID,
@@ -51,19 +52,23 @@ class ClaimOptions(NamedTuple):
     lastid: ID | None
 
 
-def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState,
+def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, name: bytes,
           ids: list[ID], options: ClaimOptions, now: int) -> list[Entry]:
-    """XCLAIM: the entries claimed, in the order asked for."""
+    """XCLAIM: the entries claimed by the consumer of that name, in the order asked for. KeyBusy, with no change."""
+    pending = group.pel(txn).find(sorted(set(ids)))
+    found = fetch(txn, stream, ids)
+    wanted = [(sid, entry) for sid, entry in zip(ids, found, strict=True) if sid in pending or options.force]
+    turns = parking.require_free(txn, stream.header.name, group, pending, wanted)
+    consumer = group.ensure_consumer(txn, name, now)
     if options.lastid is not None and options.lastid > group.last:
         group.changed(txn)
         group.last = options.lastid
-    pending = group.pel(txn).find(sorted(set(ids)))
     restart(txn, group, {sid: row for sid, row in pending.items() if row.consumer != UNOWNED and row.time > now}, now)
     before = last_idle(options.min_idle, now)
     claimed: list[Entry] = []
     rows: dict[ID, tuple[ID, int, int, int]] = {}
     gone: list[ID] = []
-    for sid, entry in zip(ids, fetch(txn, stream, ids), strict=True):
+    for sid, entry in zip(ids, found, strict=True):
         nack = pending.get(sid)
         if sid in rows:  # named twice: idle no more, unless no idle time is asked for
             nack = Nack(consumer.number, options.time, rows[sid][3], 0)
@@ -87,6 +92,8 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
         rows[sid] = (sid, consumer.number, options.time, count)
         entry.deliveries = count
         claimed.append(entry)
+    if turns is not None:
+        parking.settle(txn, group, turns, rows)
     take_out_gone(txn, group, gone)
     assign(txn, group, consumer, list(rows.values()), now, forced=not rows.keys() <= pending.keys())
     return claimed
@@ -105,6 +112,7 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
     gone: list[StreamID] = []
     ahead: dict[ID, Nack] = {}
     limit, before = attempts, last_idle(min_idle, now)
+    turns = None if group.key_limit is None else parking.Turns(txn, group, group.key_limit)
     while remaining and attempts and (some := list(islice(rows, min(attempts, max(remaining, AT_ONCE))))):
         live = present(txn, stream, [sid for sid, _ in some])  # of those not due, too: Redis reports them
         for at, (sid, nack) in enumerate(some):
@@ -112,6 +120,8 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
                 rows = chain(some[at:], rows)
                 break
             attempts -= 1
+            if turns is not None and nack.consumer == UNOWNED and not turns.may_claim(sid):
+                continue
             if sid not in live:
                 gone.append(make_id(*sid))
             elif nack.consumer != UNOWNED and nack.time > before:
@@ -130,6 +140,8 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
     claimed = [entry for entry in found if entry is not None]
     for row, entry in zip(taken, claimed, strict=True):
         entry.deliveries = row[3]
+    if turns is not None:
+        parking.settle(txn, group, turns, ids)
     take_out_gone(txn, group, gone)
     restart(txn, group, ahead, now)
     assign(txn, group, consumer, taken, now)
@@ -145,6 +157,12 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
     pel = group.pel(txn)
     pending = pel.find(sorted(set(ids)))
     live = present(txn, stream, [sid for sid in ids if sid not in pending]) if force else ()
+    turns = None
+    if group.key_limit is not None:
+        ids = [sid for sid in ids if sid not in pending or not parking.is_parked(pending[sid])]
+        new = [sid for sid in ids if sid in live]
+        turns = parking.require_free(txn, stream.header.name, group, pending,
+                                     list(zip(new, fetch(txn, stream, new), strict=True)))
     rows: dict[ID, tuple[ID, int, int]] = {}
     released = 0
     for sid in ids:
@@ -169,6 +187,9 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
             if before is not None:
                 group.count_pending(txn, before.consumer, -1)
             group.count_pending(txn, UNOWNED, 1)
+        if turns is not None:
+            parking.settle(txn, group, turns, rows)
+            parking.give_up(txn, group, rows)
     return released
 
 
@@ -184,7 +205,7 @@ def take_back(txn: WriteTransaction, wanted: GroupRead, name: bytes, before: Pos
         return
     pending = [sid for sid, row in group.pel(txn).find(sorted(ids)).items() if row.consumer == member.number]
     new = [sid for sid in ids if sid > before.last]
-    is_last = group.last == max(ids) and group.moves == before.moves
+    is_last = group.last == max(ids) and group.moves == before.moves and group.key_limit is None  # others are parked
     if new and is_last and (wanted.noack or set(new) <= set(pending)):
         group.changed(txn)
         group.last, group.entries_read = before.last, before.entries_read
@@ -223,6 +244,7 @@ def drop_gone(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
 
 def drop(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, limit: int | None = None) -> None:
     """All pending entries of a consumer leave the PEL, never delivered again. ``limit`` as above."""
-    gone = len(group.pel(txn).drop_consumer(consumer.number, limit))
+    gone = group.pel(txn).drop_consumer(consumer.number, limit)
     if gone:
-        group.count_pending(txn, consumer.number, -gone)
+        group.count_pending(txn, consumer.number, -len(gone))
+        parking.leave(txn, group, gone)

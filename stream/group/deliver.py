@@ -48,8 +48,8 @@ from ..entries.writer import StreamWriter
 from ..node.entry import Entry, delivered
 from ..node.packed_ids import pack_ids, row_of
 from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_id
-from . import subject_filter
-from .bucket import Nack, unpack_ids
+from ..pel.bucket import Nack, unpack_ids
+from . import parking, subject_filter
 from .state import (
     UNKNOWN,
     UNOWNED,
@@ -272,6 +272,9 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
     for target in targets:
         stream = writer.locate(txn, target.stream)
         found.append((stream, require_group(txn, stream, target.stream, wanted.group)))
+    if wanted.noack and any(group.key_limit is not None for _, group in found):
+        raise InvalidArgument(f"noack: group {shown(wanted.group)} has a key, whose next entry is delivered once the "
+                              "one before it has been acknowledged; read without noack")
     answer = Answer()
     budget = ReplyBudget(wanted.total, wanted.max_bytes)
     claiming = wanted.min_idle is not None
@@ -295,7 +298,7 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
             is_paused = group.paused > now
             if group.limits is not None:
                 count = _least(count, group.limits.left(now))
-            if claiming and not is_paused:
+            if (claiming or group.key_limit is not None) and not is_paused:
                 entries, more = claim_idle(txn, stream, group, consumer, wanted, count, now, budget.takes)
                 passing = passing or more
             remaining = None if count is None else count - len(entries)
@@ -392,14 +395,15 @@ def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
             dues.append(state.paused)
             continue
         room = None
-        if state.limits is not None:
+        if state.limits is not None or state.key_limit is not None:
             room = state.room(txn)
-            seen[Condition(limits_move, target.stream, wanted.group)] = state.limits, room
-            if (due := state.limits.next_time(now)) > now:
-                dues.append(due)
+            seen[Condition(limits_move, target.stream, wanted.group)] = state.limits, room, state.key_limit
+            if state.limits is not None and (turn := state.limits.next_time(now)) > now:
+                dues.append(turn)
                 continue
         has_room = room is None or room > 0 or wanted.noack
-        is_ready = is_ready or (has_room and state.last < found[1].last)
+        is_ready = is_ready or (
+            has_room and state.last < found[1].last and parking.stopped_by(txn, found[1], state) is None)
         dues += claims_due(txn, *found, state, wanted.min_idle, wanted.keeps_gone, now, has_room)
     if not dues:
         return is_ready, seen, None
@@ -440,11 +444,15 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
     if group.last >= header.last or count == 0:
         return []
     stream.flush(txn)
-    passes_over = group.subjects or group.cancelled > group.last
+    key = group.key_limit
+    turns = None if key is None else parking.Turns(txn, group, key, count)
+    passes_over = group.subjects or group.cancelled > group.last or turns is not None
     if passes_over:
         chunk = subject_filter.CHUNK if group.subjects or count is None else min(count + 1, subject_filter.CHUNK)
         cancelled: list[StreamID] = []
-        matches = _for_group(txn, group, cancelled)
+        matches = _for_group(txn, group, cancelled, turns)
+        if turns is not None:
+            takes = _until_stopped(turns, takes)
         entries, passed = subject_filter.read_matching(txn, stream.number, header, group.last, matches, count, takes,
                                                        chunk)
         for sid in cancelled:
@@ -452,6 +460,8 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
         if passed:
             group.changed(txn)
             advance(group, header, len(passed), passed[-1], passed)
+            if turns is not None:
+                parking.settle(txn, group, turns, [entry.id for entry in entries])
     else:
         entries = read_on(txn, stream.number, header, group.last, count, group.place, stream.stored)
         if takes is not None:
@@ -472,8 +482,14 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
     return entries
 
 
-def _for_group(txn: WriteTransaction, group: GroupState, cancelled: list[StreamID]) -> Takes:
-    """The function that decides whether the group is to be given an entry, and notes those that were cancelled."""
+def _until_stopped(turns: parking.Turns, takes: Takes | None) -> Takes:
+    """The same ``takes``, which also ends the delivery where no more may be parked."""
+    return lambda entry: not turns.stops and (takes is None or takes(entry)) and turns.has_taken(entry)
+
+
+def _for_group(txn: WriteTransaction, group: GroupState, cancelled: list[StreamID],
+               turns: parking.Turns | None) -> Takes:
+    """The function that decides whether the group is to be given an entry, and notes what was cancelled."""
     matches = subject_filter.matcher_of(group.subjects) if group.subjects else None
 
     def is_for_group(entry: Entry) -> bool:
@@ -482,7 +498,7 @@ def _for_group(txn: WriteTransaction, group: GroupState, cancelled: list[StreamI
         if group.has_cancelled(txn, entry.id):
             cancelled.append(entry.id)
             return False
-        return True
+        return turns is None or turns.is_for_now(entry)
 
     return is_for_group
 
@@ -536,11 +552,15 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     if count == 0 or group.pending == 0:
         return [], False
     stream.flush(txn)  # the PEL must not be written to while it is looked through
-    assert wanted.min_idle is not None
     pel = group.pel(txn, now)
     more = pel.set_back(AT_ONCE) == AT_ONCE
     room = None if wanted.noack else group.room(txn)  # for what no consumer holds; a takeover needs none
-    candidates = chain(islice(pel.released(now), _least(None, room)), pel.oldest(last_idle(wanted.min_idle, now)))
+    turns = None if group.key_limit is None else parking.Turns(txn, group, group.key_limit)
+    released = pel.released(0 if wanted.min_idle is None else now)  # 0: only what has waited for its key
+    if turns is not None:
+        released = (row for row in released if turns.may_claim(row[0]))
+    oldest = iter(()) if wanted.min_idle is None else pel.oldest(last_idle(wanted.min_idle, now))
+    candidates = chain(islice(released, _least(None, room)), oldest)
     claimed: list[Entry] = []
     rows = []
     gone: list[ID] = []
@@ -563,13 +583,17 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
             entry.idle = None if nack.released else max(0, now - nack.time) / 1000
             claimed.append(entry)
             rows.append((sid, consumer.number, now, entry.deliveries))
-    more = more or len(gone) >= MOST_GONE
-    if not full and not more and room is None and (count is None or len(claimed) < count):
+    more = more or len(gone) >= MOST_GONE or (turns is not None and bool(gone))  # whose keys the next ones have
+    is_all = not full and not more and room is None and (count is None or len(claimed) < count)
+    if is_all and wanted.min_idle is not None:
         lost = seen < group.pending if wanted.min_idle == 0 else not seen and not claims_due(
             txn, stream.number, stream.header, group, wanted.min_idle, wanted.keeps_gone, now)
+        lost = lost and turns is None  # what is parked is never due
         group.require_whole(txn, again=lost)
     if len({row[0] for row in rows}) < len(rows):
         raise CorruptionError(f"the pending list of group {shown(group.name)} shows an entry twice")
+    if turns is not None:
+        parking.settle(txn, group, turns, [row[0] for row in rows])
     take_out_gone(txn, group, gone)
     assign(txn, group, consumer, rows, now)
     return claimed, more
@@ -586,14 +610,19 @@ def ack(txn: WriteTransaction, group: GroupState, ids: bytes) -> int:
     """Take entries out of the PEL, their IDs ascending in a row (packed_ids.py); how many were in it. XACK."""
     if group.pending == 0:
         return 0
-    return _count_gone(txn, group, group.pel(txn).remove_row(ids))
+    acked = _count_gone(txn, group, group.pel(txn).remove_row(ids))
+    if group.key_limit is not None:
+        parking.leave(txn, group, unpack_ids(ids))
+    return acked
 
 
 def take_out(txn: WriteTransaction, group: GroupState, ids: list[ID]) -> list[ID]:
     """ack() of plain IDs, ascending; which of them were in the PEL."""
     gone = group.pel(txn).remove(ids) if group.pending else []
     _count_gone(txn, group, collections.Counter(nack.consumer for _, nack in gone))
-    return [sid for sid, _ in gone]
+    taken_out = [sid for sid, _ in gone]
+    parking.leave(txn, group, taken_out)
+    return taken_out
 
 
 def _count_gone(txn: WriteTransaction, group: GroupState, owners: dict[int, int]) -> int:
@@ -771,15 +800,17 @@ def claims_due(txn: RaxTransaction, number: int, header: StreamHeader, group: Gr
 
     Where a limit has no room for more that are held, only the others.
     """
-    if min_idle is None or not group.pending:
+    if not group.pending or (min_idle is None and group.key_limit is None):
         return []
     pel = group.pel(txn)
+    if min_idle is None:
+        return [now] if has_room and pel.next_due() == 0 else []
     if pel.ahead(now, 1):
         return [now]  # it is to set them back
     oldest, since = pel.oldest_time(), now - clocks.since_set()
     dues = [pel.next_due() if has_room else None, None if oldest is None else max(oldest, since) + min_idle]
     if keeps_gone and any(due is not None and due <= now for due in dues):
-        dues = [_first_live(txn, number, header, pel.released(MAX64), 0, 0, now) if has_room else None,
+        dues = [_first_live(txn, number, header, pel.released(MAX64 - 1), 0, 0, now) if has_room else None,
                 _first_live(txn, number, header, pel.oldest(MAX64), since, min_idle, now)]
     return [due for due in dues if due is not None]
 
@@ -793,7 +824,8 @@ def next_due(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
     now, room = now_ms(), state.room(txn)
     dues = [found[1].next_due()]
     if room is None or room > 0:  # else others hold as many as may be held
-        dues += [state.pel(txn).next_due(), now if state.last < found[1].last else None]
+        is_new = state.last < found[1].last and parking.stopped_by(txn, found[1], state) is None
+        dues += [state.pel(txn).next_due(), now if is_new else None]
     first = min((due for due in dues if due is not None), default=MAX64)
     if state.limits is not None and first < MAX64:
         first = max(first, state.limits.next_time(now))
@@ -812,10 +844,10 @@ def turn_of(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
 
 
 def limits_move(txn: RaxTransaction, stream: bytes, group: bytes) -> Hashable:
-    """A condition (waiter.py) of a group with limits: how many more may be held, and when the next may come."""
+    """A condition (waiter.py) of a group with limits: how many more may be held, when the next may come, the parked."""
     found = headers.find(txn, stream)
     state = None if found is None else find_group(txn, found[0], group)
-    return None if state is None else (state.limits, state.room(txn))
+    return None if state is None else (state.limits, state.room(txn), state.key_limit)
 
 
 def claims_move(txn: RaxTransaction, stream: bytes, group: bytes, min_idle: int) -> Hashable:

@@ -23,7 +23,7 @@ from ..entries.range_read import read_now
 from ..entries.trim import Trim
 from ..entries.writer import StreamWriter, locate
 from ..node.stream_id import make_id
-from .bucket import ID
+from ..pel.bucket import ID
 from .state import SEEN_EVERY, GroupState, SeenTimes, all_groups, behind, working_groups
 
 MOST = 100  # nodes, about 0.2 ms, besides as many as have begun

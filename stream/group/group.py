@@ -25,7 +25,18 @@ from ..entries.header import shown
 from ..entries.session import PIECE, PIECE_ASKED, Source, StoreSource, ask, in_pieces, parse_timeout
 from ..jobs.results import Result, name_of, packed
 from ..jobs.results import put as put_result
-from ..node.arguments import Name, Refs, Text, duration_ms, member_name, moment_ms, text_of, texts_of, whole
+from ..node.arguments import (
+    Name,
+    Refs,
+    Text,
+    duration_ms,
+    member_name,
+    moment_ms,
+    stored_bytes,
+    text_of,
+    texts_of,
+    whole,
+)
 from ..node.entry import Entry
 from ..node.packed_ids import row_of
 from ..node.stream_id import (
@@ -44,7 +55,7 @@ from ..node.stream_id import (
 from ..node.typed import V
 from ..sweep import sweep
 from . import claim as claiming
-from . import deliver
+from . import deliver, parking
 from .claim import ClaimOptions
 from .dead_letters import DeadLetters, bury, cancel
 from .delete_policy import KEEPREF, DeleteResult, ack_delete, checked_policy
@@ -56,6 +67,7 @@ from .state import (
     UNKNOWN,
     UNOWNED,
     GroupState,
+    Key,
     Limits,
     SeenTimes,
     destroy_group,
@@ -383,7 +395,8 @@ class Group(Generic[V]):
         ``idle`` (seconds) or ``time`` (a datetime with a time zone) set the delivery time; a time in the future or
         a negative idle mean now. ``deliveries`` sets the delivery count; otherwise it rises by one.
         ``force`` makes entries pending that are not. ``lastid`` moves the group's last delivered ID forward.
-        A released entry can be claimed at once: the delay of nack() applies to read() only.
+        A released entry can be claimed at once: the delay of nack() applies to read() only. KeyBusy for one that is
+        parked, see configure(key=).
         """
         entries, created = self._claim(consumer, ids, False, min_idle, idle, time, deliveries, force, lastid)
         return Delivered(shown_by(self, entries), created)
@@ -415,8 +428,7 @@ class Group(Generic[V]):
                 at = now
             options = ClaimOptions(floor, at, deliveries, force, justid, last)
             created = group.consumer(txn, owner) is None
-            member = group.ensure_consumer(txn, owner, now)
-            return claiming.claim(txn, stream, group, member, wanted, options, now), created
+            return claiming.claim(txn, stream, group, owner, wanted, options, now), created
 
         return self._act(operation) if wanted else ([], False)
 
@@ -484,13 +496,14 @@ class Group(Generic[V]):
         with self._source.read() as txn:
             state, _, _ = self._found(txn)
             if not state.pending:
-                return PendingSummary(0, None, None, {})
+                return PendingSummary(0, None, None, {}, 0)
             pel = state.pel(txn)
             first, last = pel.first(), pel.last()
             owners = {text_of(c.name, self._encoding): c.pending for c in state.consumers(txn) if c.pending}
         if first is None or last is None:
             raise self._short(state)
-        return PendingSummary(state.pending, make_id(*first), make_id(*last), owners)
+        parked = state.key_limit.parked if state.key_limit else 0
+        return PendingSummary(state.pending, make_id(*first), make_id(*last), owners, parked)
 
     def pending_entries(self, start: IDLike = "-", end: IDLike = "+", count: int | None = None, *,
                         consumer: Name | None = None, min_idle: float | None = None) -> list[Pending]:
@@ -522,7 +535,7 @@ class Group(Generic[V]):
                     break
                 seen += 1
                 if nack.consumer == UNOWNED:
-                    rows.append(Pending(make_id(*sid), None, None, nack.count))
+                    rows.append(Pending(make_id(*sid), None, None, nack.count, parking.is_parked(nack)))
                     continue
                 idle = max(0, now - nack.time)
                 if idle >= floor:
@@ -609,7 +622,8 @@ class Group(Generic[V]):
             return deliver.lag(txn, header, state, header.last if parsed is None else parsed)
 
     def configure(self, *, max_in_flight: int | None = None, rate: tuple[int, float] | Literal[0] | None = None,
-                  burst: int | None = None) -> None:
+                  burst: int | None = None, key: Name | Literal[0] | None = None, per_key: int | None = None,
+                  order: bool | None = None, max_parked: int | None = None) -> None:
         """Limit what the group delivers, in all processes together; what is None stays as it is. Durable.
 
         ``max_in_flight``: how many entries its consumers hold at most, 0 for any number. What waits for a retry counts
@@ -620,6 +634,16 @@ class Group(Generic[V]):
         those that are delivered again; 0 for no rate. They come evenly, ``burst`` of them (1, if it was never set) at
         once after a time without any. Up to 1,000,000; above 1,000 a second, ``burst`` should be a thousandth of that.
 
+        ``key``: the name of a field; of entries with the same value in it, its consumers hold ``per_key`` at a time (1,
+        if it was never set), in the order of the IDs. An entry whose key is busy is parked: pending, with no consumer,
+        delivered 0 times; the commit by which one of its key ends, in whichever way, lets it go on. With ``order`` an
+        entry that waits for a retry keeps its key until it is done or dead; else the next one goes first. What is
+        parked is in no lag, is passed over by autoclaim() and nack(), and claim() of it raises KeyBusy. Once
+        ``max_parked`` are (100,000, if it was never set), the group reads on only up to the next entry of a busy key.
+        An entry without the field has no key; a read with ``noack`` is refused. ``key=0`` takes the key away: what is
+        parked is released then, for reads with ``claim_idle``. A change of these four looks at each entry that is
+        pending, in one commit.
+
         What is over a limit is not delivered and uses up no attempt: a read gets less, one that waits wakes when it
         may go on. A limit is a comparison in the commit that delivers, so that none is exceeded, and nothing can leak,
         when processes are killed. Not limited: reads with ``noack`` by max_in_flight, a consumer's own history, claim()
@@ -628,16 +652,24 @@ class Group(Generic[V]):
         """
         whole("max_in_flight", max_in_flight, 0, (1 << 32) - 1, none="")
         whole("burst", burst, 1, 1_000_000, none="")
+        whole("per_key", per_key, 1, (1 << 32) - 1, none="")
+        whole("max_parked", max_parked, 1, (1 << 32) - 1, none="")
+        if order is not None and type(order) is not bool:
+            raise InvalidArgument(f"order={order!r:.60} must be True or False")
+        field = None if key is None else _field_name(key)
         wanted = None if rate is None else _parsed_rate(rate)
 
-        def operation(txn: WriteTransaction, _: writer.StreamWriter, group: GroupState) -> None:
-            was = group.limits or Limits()
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> None:
+            had, was = group.key_limit, group.limits or Limits()
+            by_key = _changed_key(had, field, per_key, order, max_parked, self._name)
             limits = Limits(was.max_in_flight if max_in_flight is None else max_in_flight,
                             *((was.many, was.window) if wanted is None else wanted),
                             was.burst if burst is None else burst,
                             was.turn if wanted in (None, (was.many, was.window)) else 0)
             group.changed(txn)
             group.limits = limits if limits.max_in_flight or limits.many else None
+            if by_key != had:
+                parking.rebuild(txn, stream.header, group, by_key)
             group.moves += 1
 
         self._act(operation)
@@ -832,6 +864,29 @@ def worker(handlers: Mapping[Group[V], Callable[..., object]], *, back_every: in
 def shown_by(group: Group[V], entries: list[Entry]) -> list[typed.Entry[V]]:
     """Entries as the handle returns them: as text under the store's encoding, with values of the handle's type."""
     return texts_of(entries, group._encoding, group._model)
+
+
+def _field_name(key: object) -> bytes:
+    """The name of a field by which a group is limited; empty for none."""
+    if type(key) is int and key == 0:
+        return b""
+    raw = stored_bytes(key, "key") if isinstance(key, str | bytes) else b""
+    if not raw or raw.startswith(b"$"):
+        raise InvalidArgument(f"key={key!r:.60} must be the name of a field, or 0 for none")
+    return raw
+
+
+def _changed_key(had: Key | None, field: bytes | None, per_key: int | None, order: bool | None,
+                 max_parked: int | None, group: bytes) -> Key | None:
+    """The key that a group has then; its count of what is parked is that of the one it had."""
+    if field == b"" or (field is None and had is None):
+        if per_key is not None or order is not None or max_parked is not None:
+            raise InvalidArgument(f"group {shown(group)} has no key, which per_key, order and max_parked are of; name "
+                                  "the field with key=")
+        return None
+    was = had or Key(field or b"")
+    return Key(was.field if field is None else field, was.per_key if per_key is None else per_key,
+               was.order if order is None else order, was.max_parked if max_parked is None else max_parked, was.parked)
 
 
 def _parsed_rate(rate: object) -> tuple[int, int]:

@@ -12,22 +12,23 @@ from ...storage.trees.rax import Rax, RaxTransaction
 from ..entries import header as headers
 from ..node.arguments import Text, text_of
 from ..node.stream_id import StreamID, make_id, now_ms, time_at
-from . import deliver
+from . import deliver, parking
 from .deliver import Delivered
-from .state import UNKNOWN, GroupState
+from .state import UNKNOWN, GroupState, Limits
 
-LimitedBy = Literal["max_in_flight", "rate"]
+LimitedBy = Literal["max_in_flight", "rate", "max_parked"]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Pending(Figures):
-    """One pending entry. A released one has no consumer and no idle time."""
+    """One pending entry. A released one has no consumer and no idle time; nor has one that is parked for its key."""
 
     id: StreamID
     consumer: Text | None
     idle: float | None  # seconds since the delivery
     deliveries: int
+    parked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,13 @@ class Autoclaimed(Figures, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class PendingSummary(Figures):
-    """How many pending entries a group has, the first and the last ID, and how many each consumer has."""
+    """How many pending entries a group has, the first and last ID, how many each consumer has, how many are parked."""
 
     total: int
     first: StreamID | None
     last: StreamID | None
     consumers: dict[Text, int]
+    parked: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,11 @@ class GroupInfo(Figures):
     """One group, as in XINFO GROUPS. ``lag`` is exact; ``redis_lag`` is that of Redis, None if Redis cannot know it.
 
     ``gone``: how many pending entries were found to be no longer in the stream, and left the pending list.
-    ``max_in_flight``, ``rate`` and ``burst``: its limits, None where it has none; see Group.configure(). ``held``: how
-    many entries its consumers hold, None without max_in_flight. ``limited_by``: the limit that holds back what there is
-    to deliver, "max_in_flight" or "rate"; None if none does, or it is paused. ``limited_until``: when the rate goes on.
+    ``max_in_flight``, ``rate``, ``burst``, ``key``, ``per_key``, ``order`` and ``max_parked``: its limits, None where it
+    has none; see Group.configure(). ``held``: how many entries its consumers hold, None without max_in_flight.
+    ``limited_by``: the limit that holds back what there is to deliver, "max_in_flight", "rate" or "max_parked"; None if
+    none does, or it is paused. ``limited_until``: when the rate goes on. ``parked``: how many entries wait for their
+    keys. ``stopped_by``: the key for which the group reads no further, as ``max_parked`` are.
     """
 
     name: Text
@@ -83,6 +87,12 @@ class GroupInfo(Figures):
     held: int | None
     limited_by: LimitedBy | None
     limited_until: datetime | None
+    key: Text | None
+    per_key: int | None
+    order: bool | None
+    max_parked: int | None
+    parked: int
+    stopped_by: Text | None
 
 
 class LimitFigures(NamedTuple):
@@ -94,6 +104,12 @@ class LimitFigures(NamedTuple):
     held: int | None = None
     limited_by: LimitedBy | None = None
     limited_until: datetime | None = None
+    key: Text | None = None
+    per_key: int | None = None
+    order: bool | None = None
+    max_parked: int | None = None
+    parked: int = 0
+    stopped_by: Text | None = None
 
 
 _UNLIMITED = LimitFigures()
@@ -112,26 +128,34 @@ def describe_group(txn: RaxTransaction, state: GroupState, number: int, header: 
         lag,
         deliver.redis_lag(header, state),
         state.gone,
-        *describe_limits(txn, state, lag, now_ms()),
+        *describe_limits(txn, state, header, lag, now_ms(), encoding),
     )
 
 
-def describe_limits(txn: RaxTransaction, state: GroupState, lag: int, now: int) -> LimitFigures:
+def describe_limits(txn: RaxTransaction, state: GroupState, header: headers.StreamHeader, lag: int, now: int,
+                    encoding: str | None) -> LimitFigures:
     """The limits of a group with that lag. Reads its consumers where it has max_in_flight, and nothing without limits.
 
     What waits for a retry that is not due is not held back; nor is anything of a group that is paused.
     """
-    limits = state.limits
-    if limits is None:
+    limits, key = state.limits or Limits(), state.key_limit
+    if state.limits is None and key is None:
         return _UNLIMITED
     room = state.room(txn)
     held = None if room is None else limits.max_in_flight - room
     rate = (limits.many, limits.window / 1000) if limits.many else None
     figures = LimitFigures(limits.max_in_flight or None, rate, limits.burst if limits.many else None, held)
+    stopped_by = parking.stopped_by(txn, header, state)
+    if key is not None:
+        figures = figures._replace(
+            key=text_of(key.field, encoding), per_key=key.per_key, order=key.order, max_parked=key.max_parked,
+            parked=key.parked, stopped_by=None if stopped_by is None else text_of(stopped_by, encoding))
     retry = None if lag else state.pel(txn).next_due()
     if state.paused > now or not (lag or (retry is not None and retry <= now)):
         return figures
     if room is not None and room <= 0:
         return figures._replace(limited_by="max_in_flight")
+    if stopped_by is not None:
+        return figures._replace(limited_by="max_parked")
     turn = limits.next_time(now)
     return figures._replace(limited_by="rate", limited_until=time_at(turn)) if turn > now else figures

@@ -35,9 +35,10 @@ _WAITING = ("queued", "running", "retry")
 class Job(Figures):
     """What has become of an entry in a group. Times are in UTC.
 
-    ``status``   "queued": not delivered yet; "running": delivered to ``consumer`` at ``since``; "retry": released,
-                 for after ``due``; "done": acknowledged, or passed over, with its ``result`` as long as that is kept;
-                 "dead": given up, for ``reason``; "gone": not in the stream any more; "unknown": never was
+    ``status``   "queued": not delivered yet, or parked (Group.configure(key=)); "running": delivered to ``consumer``
+                 at ``since``; "retry": released, for after ``due``; "done": acknowledged, or passed over, with its
+                 ``result`` as long as that is kept; "dead": given up, for ``reason``; "gone": not in the stream any
+                 more; "unknown": never was
     ``deliveries``   how often it was delivered, while it is pending or a dead letter
     """
 
@@ -57,6 +58,8 @@ def find(txn: RaxTransaction, number: int, header: headers.StreamHeader, group: 
     nack = group.pel(txn).get((sid.ms, sid.seq))
     exists = _has(txn, number, header, sid)
     if nack is not None and exists:
+        if group.key_limit is not None and nack.consumer == UNOWNED and not nack.count:
+            return Job(sid, "queued")  # parked, or the next of its key
         at = time_at(nack.time)
         if nack.consumer == UNOWNED:
             return Job(sid, "retry", nack.count, due=at)

@@ -1,6 +1,6 @@
 """The state of consumer groups and consumers: as records, and as a transaction changes it.
 
-    group      [ name, numbers ( , subjects ( , cancelled ( , limits ) ) ) ]
+    group      [ name, numbers ( , subjects ( , cancelled ( , limits ( , key ) ) ) ) ]
                        last ms, last seq, entries read, pending, next consumer, moves, paused, gone
     consumer   [ name, numbers ]                                     seen, active, pending
 
@@ -21,7 +21,8 @@ again, so the rows of a destroyed group, which are swept later, belong to no oth
 ``cancelled`` is the greatest ID that was cancelled, which may be one that is not delivered yet. Up to it reads ask of
 each entry whether it was, by its row among the results (jobs/results.py); behind it they ask nothing.
 
-``limits`` are compared in the very commit that delivers, see Limits: no slot lies anywhere else that could leak.
+``limits`` and ``key`` are compared in the very commit that delivers, see Limits and parking.py: no slot lies anywhere
+else that could leak.
 
 When a consumer last read is noted in memory at once, for consumers() and full_info(), and on disk
 with the next change of the consumer, or once it is SEEN_EVERY behind there, with all of its group. So a
@@ -48,8 +49,8 @@ from ..entries.range_read import Place
 from ..entries.writer import StreamWriter
 from ..jobs import results
 from ..node.stream_id import StreamID, make_id, now_ms, unpack_id
-from .bucket import CAPACITY
-from .pending_list import KnownBuckets, PendingList
+from ..pel.bucket import CAPACITY
+from ..pel.pending_list import KnownBuckets, PendingList
 
 _MOVING, _STILL, _GROUP = struct.Struct("<QQqQ"), struct.Struct("<4Q"), struct.Struct("<QQqQQQQQ")
 _CONSUMER = struct.Struct("<QqQ")
@@ -101,6 +102,16 @@ class Limits(NamedTuple):
 
     def _tolerance(self) -> int:
         return (self.burst - 1) * self.window + min(self.window - 1, SLACK * self.many)
+
+
+class Key(NamedTuple):
+    """A limit for each value of a field; see parking.py."""
+
+    field: bytes
+    per_key: int = 1  # entries that hold one key at most
+    order: bool = False  # what waits for a retry keeps its key
+    max_parked: int = 100_000
+    parked: int = 0
 
 
 class ConsumerState:
@@ -171,8 +182,8 @@ class GroupState:
 
     __slots__ = (
         "_changed", "_consumers", "_frame", "_framed", "_group_changed", "_held", "_is_whole", "_least", "_times",
-        "buckets", "cancelled", "entries_read", "epoch", "gone", "group", "key", "last", "limits", "mark", "moves",
-        "name", "next_consumer", "number", "paused", "pending", "place", "seed", "since", "subjects",
+        "buckets", "cancelled", "entries_read", "epoch", "gone", "group", "key", "key_limit", "last", "limits", "mark",
+        "moves", "name", "next_consumer", "number", "paused", "pending", "place", "seed", "since", "subjects",
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:
@@ -194,6 +205,7 @@ class GroupState:
         self.subjects: list[bytes] = []  # the patterns it is filtered by (subject_filter.py)
         self.cancelled: tuple[int, int] = (0, 0)  # the greatest ID that was
         self.limits: Limits | None = None
+        self.key_limit: Key | None = None
         self._held: int | None = None  # how many entries consumers hold, where that was counted
         self._consumers: dict[bytes | int, ConsumerState] = {}  # by name and by number
         self._changed: set[int] = set()
@@ -220,15 +232,16 @@ class GroupState:
         return _STILL.pack(self.next_consumer, self.moves, self.paused, self.gone)
 
     def _rest(self) -> list[Any]:
-        if self.limits is not None:
-            return [self.subjects, bytes(make_id(*self.cancelled)), list(self.limits)]
+        if self.limits is not None or self.key_limit is not None:
+            key = [] if self.key_limit is None else [list(self.key_limit)]
+            return [self.subjects, bytes(make_id(*self.cancelled)), list(self.limits or ()), *key]
         cancelled = [bytes(make_id(*self.cancelled))] if self.cancelled > (0, 0) else []
         return [self.subjects, *cancelled] if self.subjects or cancelled else []
 
     def sealed(self) -> bytes:
         """The record, under its key."""
         of = (self.next_consumer, self.moves, self.paused, self.gone, self.name, self.subjects, self.cancelled,
-              self.limits)
+              self.limits, self.key_limit)
         if of != self._framed:
             before, behind = records.frame(self.name, _GROUP.size, self._rest())
             self._frame = before, self._still() + behind
@@ -256,8 +269,10 @@ class GroupState:
             state.subjects = row[2]
         if len(row) > 3:
             state.cancelled = unpack_id(row[3])
-        if len(row) > 4:
+        if len(row) > 4 and row[4]:
             state.limits = Limits(*row[4])
+        if len(row) > 5:
+            state.key_limit = Key(*row[5])
         return state
 
     def current(self, txn: WriteTransaction) -> Self:

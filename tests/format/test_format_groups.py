@@ -23,6 +23,7 @@ import raxlog
 import raxlog.testing
 import second_reader
 import second_reader_groups as reader
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moments import moment
@@ -360,6 +361,25 @@ def test_a_unique_name_lies_under_its_hash(tmp_path: Path) -> None:
         assert read.unique[b"orders"][b"c"] == reader.Unique("delivered", tuple(last.next()), False)
         assert [dict(entry.pairs).get(b"$entry") for entry in read.streams.streams[b"orders"].entries] == [
             b'{"unique": "a"}', b'{"unique": "\\udcff", "until": 60.0}', None, b'{"unique": "c", "until": "delivered"}']
+
+
+def test_keys_of_entries(store: raxlog.Store, clock: Clock) -> None:
+    orders = store.stream("orders")
+    group = orders.create_group("billing")
+    group.configure(key="n", order=True)
+    ids = orders.extend([{"n": "a"}, {"n": "a"}, {"m": "a"}, {"n": "b"}, {"n": "a"}])
+    group.read("x", count=9)
+    found = assert_same(store, clock).groups[b"orders"][b"billing"]
+    mark = xxhash.xxh3_128_digest(b"a")
+    assert (found.limits, found.key) == (None, [b"n", 1, True, 100_000, 2])
+    assert found.places == {ids[0]: (mark, 1), ids[1]: (mark, 2), ids[3]: (xxhash.xxh3_128_digest(b"b"), 1),
+                            ids[4]: (mark, 2)}
+    group.configure(order=False, max_in_flight=5)
+    group.nack(ids[0], delay=5, consumer="x")
+    found = assert_same(store, clock).groups[b"orders"][b"billing"]
+    assert [found.places[sid][1] for sid in (ids[0], ids[1], ids[4])] == [0, 1, 2]
+    group.configure(key=0)
+    assert assert_same(store, clock).groups[b"orders"][b"billing"].places == {}
 
 
 def test_limits_lie_in_the_groups_record(store: raxlog.Store, clock: Clock) -> None:

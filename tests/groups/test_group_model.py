@@ -48,8 +48,8 @@ from raxlog.stream import stream as stream_module
 from raxlog.stream.entries.header import number_of
 from raxlog.stream.group import deliver as group_read_module
 from raxlog.stream.group import group as group_module
-from raxlog.stream.group.pending_check import problems
 from raxlog.stream.group.state import groups
+from raxlog.stream.pel.pending_check import problems
 from stored_nodes import check_stream
 
 

@@ -21,7 +21,9 @@ from raxlog.storage.format.keys import (
     group_family,
 )
 from raxlog.storage.trees.rax import family_rows
-from raxlog.stream.group.bucket import (
+from raxlog.stream.node.packed_ids import pack_ids
+from raxlog.stream.node.stream_id import pack_id
+from raxlog.stream.pel.bucket import (
     CAPACITY,
     ID,
     MAX_VALUE,
@@ -29,10 +31,8 @@ from raxlog.stream.group.bucket import (
     Nack,
     unpack_ids,
 )
-from raxlog.stream.group.pending_check import problems
-from raxlog.stream.group.pending_list import PendingList
-from raxlog.stream.node.packed_ids import pack_ids
-from raxlog.stream.node.stream_id import pack_id
+from raxlog.stream.pel.pending_check import problems
+from raxlog.stream.pel.pending_list import PendingList
 
 STREAM, GROUP = 7, 3
 KINDS = (PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED)

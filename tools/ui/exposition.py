@@ -46,6 +46,7 @@ _LIMIT = {
     "max_in_flight": "entries that its consumers may hold",
     "held": "entries that they hold",
     "rate": "entries a second that it is given at most, on the average of its time",
+    "parked": "pending entries that wait for their keys",
     "limited": "1 while one of these holds back what there is to deliver",
 }
 _SCHEDULES = {"schedules": "schedules"}
@@ -99,10 +100,11 @@ def _families(status: Status, consumers: bool) -> Iterator[GaugeMetricFamily]:
     yield from families("group", _GROUP, ["stream", "group"], [
         (labels, (group.lag, group.pending, group.waiting, group.oldest_pending, group.dead_letters,
                   group.paused_until is not None, group.gone)) for labels, group in groups])
-    if limited := [(labels, group) for labels, group in groups if group.max_in_flight is not None or group.rate]:
+    if limited := [(labels, group) for labels, group in groups if group.max_in_flight is not None
+                   or group.rate or group.key is not None]:
         yield from families("group", _LIMIT, ["stream", "group"], [
             (labels, (group.max_in_flight, group.held, group.rate and group.rate[0] / group.rate[1],
-                      group.limited_by is not None)) for labels, group in limited])
+                      None if group.key is None else group.parked, group.limited_by is not None)) for labels, group in limited])
     if planned := [stream for stream in status.streams if stream.schedule_count]:
         yield from families("stream", _SCHEDULES, ["stream"], [
             ([output.text(stream.name)], (stream.schedule_count,)) for stream in planned])

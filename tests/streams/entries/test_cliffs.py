@@ -22,8 +22,8 @@ from raxlog.storage.trees.rax import Rax
 from raxlog.stream import info as infos
 from raxlog.stream.entries import header as headers
 from raxlog.stream.entries.header import StreamHeader
-from raxlog.stream.group import bucket
 from raxlog.stream.group.state import ConsumerState, GroupState
+from raxlog.stream.pel import bucket
 
 MANY = 3_000
 

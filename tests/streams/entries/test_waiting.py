@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import raxlog
 from counting import other_threads
+from raxlog.storage import clocks
 from raxlog.storage.engine.environment import Environment
 from raxlog.storage.wake import wake_file, watcher
 from raxlog.stream.group import deliver
@@ -51,7 +52,7 @@ def test_what_came_before_the_wait_is_not_slept_through(
 ) -> None:
     seen = seen_now(env, b"orders")
     store.stream("orders").append({"item": "book"})
-    assert waiting.wait(seen, deadline=time.monotonic() + 30)
+    assert waiting.wait(seen, deadline=clocks.monotonic() + 30)
 
 
 def test_a_read_of_several_streams_waits_for_each_where_another_reader_was_faster(
@@ -113,13 +114,13 @@ def test_a_deadline_ends_a_wait_and_a_due_time_is_a_reason_to_look(
     env: Environment, waiting: WaitQueues
 ) -> None:
     seen = seen_now(env, b"orders")
-    begun = time.monotonic()
+    begun = clocks.monotonic()
     assert not waiting.wait(seen, deadline=begun - 1)
     assert not waiting.wait(seen, deadline=begun + 0.1)
-    assert 0.1 <= time.monotonic() - begun < 0.1 + SOON
-    begun = time.monotonic()
+    assert 0.1 <= clocks.monotonic() - begun < 0.1 + SOON
+    begun = clocks.monotonic()
     assert waiting.wait(seen, deadline=begun + 30, due=begun + 0.1)
-    assert 0.1 <= time.monotonic() - begun < 0.1 + SOON
+    assert 0.1 <= clocks.monotonic() - begun < 0.1 + SOON
     assert waiting.wait(seen, deadline=begun + 30, due=begun)
     assert not waiting._lines
 
@@ -127,7 +128,7 @@ def test_a_deadline_ends_a_wait_and_a_due_time_is_a_reason_to_look(
 def test_other_peoples_commits_do_not_prolong_a_deadline(
     store: raxlog.Store, env: Environment, waiting: WaitQueues
 ) -> None:
-    begun = time.monotonic()
+    begun = clocks.monotonic()
     sleeper = Sleeper(waiting, seen_now(env, b"orders"), deadline=begun + 0.3)
     while sleeper.is_alive():
         store.stream("mail").append({"item": "book"})
@@ -161,7 +162,7 @@ class Counter:
         self.looks: list[str] = []
 
     def queue(self, who: str, patience: float = 30.0, due: float | None = None) -> threading.Thread:
-        deadline = time.monotonic() + patience
+        deadline = clocks.monotonic() + patience
         thread = threading.Thread(target=self._stand, args=(who, deadline, due), daemon=True)
         thread.start()
         return thread
@@ -255,7 +256,7 @@ def test_a_due_time_lets_the_line_out_one_after_the_other(
     env: Environment, waiting: WaitQueues
 ) -> None:
     counter = Counter(env)
-    due = time.monotonic() + 0.3
+    due = clocks.monotonic() + 0.3
     threads = []
     for n in range(4):
         threads.append(counter.queue(f"w{n}", due=due))
@@ -270,7 +271,7 @@ def test_the_next_in_line_keeps_the_time_when_the_first_has_left(
     env: Environment, waiting: WaitQueues
 ) -> None:
     counter = Counter(env)
-    due = time.monotonic() + 0.4
+    due = clocks.monotonic() + 0.4
     first = counter.queue("first", patience=0.1, due=due)
     assert asleep(waiting, 1)
     second = counter.queue("second", due=due)
@@ -337,8 +338,8 @@ def test_without_an_inotify_instance_waiting_still_works(
     assert waiting._watcher.polling  # type: ignore[union-attr]
     monkeypatch.setattr(wake_file, "Inotify", real)  # instances are to be had again
     sleeper = Sleeper(waiting, seen_now(env, b"orders"))
-    end = time.monotonic() + 20
-    while waiting._watcher.polling and time.monotonic() < end:  # type: ignore[union-attr]
+    end = clocks.monotonic() + 20
+    while waiting._watcher.polling and clocks.monotonic() < end:  # type: ignore[union-attr]
         time.sleep(0.05)
     assert not waiting._watcher.polling  # type: ignore[union-attr]
 
@@ -388,20 +389,20 @@ def test_what_is_due_for_ever_and_never_found_neither_burns_a_core_nor_outlives_
     waiting: WaitQueues
 ) -> None:
     looks = 0
-    began = time.monotonic()
+    began = clocks.monotonic()
     with waiting.turn("line", began + 1) as waiter:
         while waiter.awake:
             looks += 1
             if not waiting.wait({}, began + 1, due=began - 5, turn=waiter):
                 break
-    assert 0.9 < time.monotonic() - began < 1 + SOON
+    assert 0.9 < clocks.monotonic() - began < 1 + SOON
     assert looks < 20  # after 1, 2, 4 ms and so on
 
 
 def test_what_moves_at_the_deadline_is_looked_at_once_more(store: raxlog.Store, env: Environment,
                                                            waiting: WaitQueues) -> None:
     seen = seen_now(env, b"orders")
-    deadline = time.monotonic() + 0.2
+    deadline = clocks.monotonic() + 0.2
     with waiting.turn("line", deadline) as waiter:
         waiting.arm(waiter, seen, None)
         store.stream("orders").append({"n": 1})

@@ -30,8 +30,8 @@ def decoders() -> list[Callable[[bytes], object]]:
     from raxlog.recovery.snapshot import manifest
     from raxlog.storage.errors import RaxlogError
     from raxlog.storage.format import records
-    from raxlog.stream.group import bucket
     from raxlog.stream.node import decode, listpack, stream_id
+    from raxlog.stream.pel import bucket
     from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
     def framed(data: bytes) -> bytes:

@@ -61,6 +61,7 @@ TESTS = {  # of each room the quick ones, then the others for what they have not
         " groups/test_group_model.py -m 'not storm and not redis'",
     ),
 }
+TESTS["stream/pel"] = TESTS["stream/group"]
 SWAPPED = {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
            ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
            ast.Add: ast.Sub, ast.Sub: ast.Add}

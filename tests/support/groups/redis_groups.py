@@ -27,8 +27,8 @@ import raxlog
 from group_counters import CounterRules
 from raxlog import NoGroup
 from raxlog.stream.entries import header as headers
-from raxlog.stream.group import pending_check
 from raxlog.stream.group.state import SEEN_EVERY, find_group
+from raxlog.stream.pel import pending_check
 from redis_errors import GROUP_ERRORS, NO_KEY, exception_for
 from stored_nodes import check_stream
 

@@ -59,6 +59,8 @@ class Group:
     pel: dict[ID, Pending]
     released: list[ID]  # in the order in which they are handed out
     limits: list[int] | None  # most held, entries in a window, the window in ms, burst, turn
+    key: list[Any] | None  # field, entries of one key, whether retries keep it, most parked, parked
+    places: dict[ID, tuple[bytes, int]]  # of pending entries: key, place
 
 
 @dataclass
@@ -194,14 +196,16 @@ def read_groups(number: int, families: Families) -> dict[bytes, Group]:
         last, last_seq, read, pending, following, moves, _, _ = numbers_of(row, 8, signed=2)
         demand(all(0 < n < following for n in consumers), "a consumer has a number never given")
         demand(len(row) != 4 or identity(row[3]) > (0, 0), "a cancelled entry has no ID")
-        demand(len(row) < 5 or [type(part) for part in row[4]] == [int] * 5, "a group's limits are not five numbers")
+        limits, key = [*row[4:], None, None][:2]
+        is_right = not limits or [type(part) for part in limits] == [int] * 5
+        demand(is_right and (limits != [] or key is not None), "a group's limits are not five numbers")
         pel = read_pending(number, group, families, consumers)
         demand(len(pel) == pending, "the group counts other pending entries")
         order = released_order(rows_of(families, number, 0x37, group), pel)
         groups[row[0]] = Group(
             group, (last, last_seq), read, pending, moves,
             {member[0]: Consumer(member[0], *numbers_of(member, 3, signed=1)) for member in consumers.values()}, pel,
-            order, row[4] if len(row) > 4 else None,
+            order, limits or None, key, read_places(number, group, families, key, pel),
         )  # fmt: skip
         for name, consumer in groups[row[0]].consumers.items():
             owned = sum(entry.consumer == name for entry in pel.values())
@@ -270,6 +274,29 @@ def released_order(rows: Rows, pel: dict[ID, Pending]) -> list[ID]:
     order = [(record(value)[0], record(value)[1]) for value in rows.values()]
     demand(all(pel[sid].consumer is None for sid in order), "a released entry is owned")
     return order
+
+
+def read_places(
+    number: int, group: int, families: Families, key: list[Any] | None, pel: dict[ID, Pending]
+) -> dict[ID, tuple[bytes, int]]:
+    """Section 26: the keys of pending entries; invariant 29."""
+    found = {identity(sid): record(value) for sid, value in rows_of(families, number, 0x39, group).items()}
+    demand(key is not None or not found, "a group without a key has rows of keys")
+    wanted: dict[bytes, list[int]] = {}
+    for sid, (mark, place) in found.items():
+        demand(sid in pel and len(mark) == 16 and place in (0, 1, 2), "an entry's key")
+        counts = wanted.setdefault(mark, [0, 0])
+        if place:
+            counts[place - 1] += 1
+        if place == 2:
+            wanted[mark + b"".join(half.to_bytes(8, "big") for half in sid)] = []
+    rows = {mark: record(value) for mark, value in rows_of(families, number, 0x38, group).items()}
+    demand(rows == {mark: row for mark, row in wanted.items() if row != [0, 0]}, "a key's rows")
+    parked = {sid for sid, (_, place) in found.items() if place == 2}
+    never = {sid for sid, entry in pel.items() if entry.consumer is None and entry.time == 2**64 - 1}
+    demand(parked == never, "an entry is parked by its key or by its time, not by both")
+    demand(key is None or (len(key) == 5 and key[4] == len(parked)), "a group counts other parked entries")
+    return {sid: (mark, place) for sid, (mark, place) in found.items()}
 
 
 # -- section 18: idempotent appends --------------------------------------------------------

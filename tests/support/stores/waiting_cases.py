@@ -8,6 +8,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import raxlog
+from raxlog.storage import clocks
 from raxlog.storage.engine.environment import Environment
 from raxlog.stream.group.waiter import Condition, WaitQueues, stream_moves
 
@@ -23,10 +24,10 @@ def seen_now(env: Environment, *names: bytes) -> dict[Condition, Hashable]:
 
 def asleep(waiting: WaitQueues, count: int) -> bool:
     """Whether so many, within a moment, sleep in lines that have been looked at in vain."""
-    end = time.monotonic() + SOON
+    end = clocks.monotonic() + SOON
     while sum(not each.awake for line in list(waiting._lines.values()) for each in list(line.waiters.values())
               if line.seen) != count:
-        if time.monotonic() > end:
+        if clocks.monotonic() > end:
             return False
         time.sleep(0.002)
     return True
@@ -49,4 +50,4 @@ class Sleeper(threading.Thread):
             self.outcome = waiting.wait(seen, deadline)
         except raxlog.RaxlogError as error:
             self.outcome = error
-        self.woke = time.monotonic()
+        self.woke = clocks.monotonic()

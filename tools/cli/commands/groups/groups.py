@@ -170,20 +170,32 @@ def _rate(typed: str) -> tuple[int, float]:
      argument("--rate", type=_rate, metavar="N/TIME",
               help="deliver N entries in a time at most, as in 100/1m or 5/1s; 0: no rate"),
      argument("--burst", type=positive, metavar="N", help="so many may come at once after a pause (default 1)"),
+     argument("--key", metavar="FIELD", help="of entries with one value in this field its consumers hold --per-key at "
+              "a time; '': no key"),
+     argument("--per-key", type=positive, metavar="N", help="(default 1)"),
+     argument("--order", choices=("yes", "no"), help="whether an entry keeps its key while it waits for a retry"),
+     argument("--max-parked", type=positive, metavar="N",
+              help="so many entries may wait for their keys (default 100,000)"),
      *WRITING),
     """Limits what the group delivers, to all its consumers together, from now on; what is not given stays as it is.
 Prints the limits.""",
     "raxlog configure-group events.rax orders billing --max-in-flight 50 --rate 100/1m",
+    "raxlog configure-group events.rax orders billing --key customer --order yes",
 )
 def _configure_group(args: argparse.Namespace) -> None:
     with group_of(args, writing) as group:
         group.configure(max_in_flight=args.max_in_flight, burst=args.burst,
-                        rate=0 if args.rate is not None and not args.rate[0] else args.rate)
+                        rate=0 if args.rate is not None and not args.rate[0] else args.rate,
+                        key=0 if args.key == "" else args.key, per_key=args.per_key,
+                        order=None if args.order is None else args.order == "yes", max_parked=args.max_parked)
         info = group.info()
     held = "any number of entries" if info.max_in_flight is None else output.many(info.max_in_flight, "entry")
     rate = "at any rate" if info.rate is None else (
         f"{info.rate[0]:,} in {info.rate[1]:,g} s, {info.burst:,} at once after a pause")
-    output.answer(args.json, info.to_dict(), f"group {output.text(group.name)}: {held} in flight, {rate}")
+    by_key = "" if info.key is None else (
+        f", {output.many(info.per_key or 1, 'entry')} of one {output.text(info.key)} at a time"
+        f"{' and in their order' if info.order else ''}")
+    output.answer(args.json, info.to_dict(), f"group {output.text(group.name)}: {held} in flight, {rate}{by_key}")
 
 
 @command(

@@ -485,9 +485,10 @@ class PendingList:
             yield (ms, seq), bucket.nack(position)
 
     def next_due(self) -> int | None:
-        """When the first released entry falls due, None if there is none. One seek."""
+        """When the first released entry falls due, None if there is none that ever does. One seek."""
         for key, _ in self._from(self._released, b""):
-            return int.from_bytes(key[-16:-8], "big")
+            due = int.from_bytes(key[-16:-8], "big")
+            return None if due == MAX64 else due
         return None
 
     # -- changing buckets ---------------------------------------------------------------
