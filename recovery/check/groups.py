@@ -135,7 +135,7 @@ def _check_group(tree: RaxTransaction, state: GroupState, stream: str, find: Fin
 
 def _check_keys(tree: RaxTransaction, state: GroupState, find: Findings, where: dict[str, Any]) -> None:
     """Invariant 29, both ways."""
-    problem = partial(find.problem, "pending", **where)
+    problem = partial(find.problem, "pending", stream=where["stream"], group=where["group"])
     pending = {pack_id(*sid): is_parked(nack) for sid, nack in state.pel(tree).scan(StreamID.MIN, StreamID.MAX)}
     prefix = keys.group_family(state.number, keys.KEYED, state.group)
     wanted: dict[bytes, list[int]] = {}

@@ -66,7 +66,7 @@ class GroupInfo(Figures):
     """One group, as in XINFO GROUPS. ``lag`` is exact; ``redis_lag`` is that of Redis, None if Redis cannot know it.
 
     ``gone``: how many pending entries were found to be no longer in the stream, and left the pending list.
-    ``max_in_flight``, ``rate``, ``burst``, ``key``, ``per_key``, ``order`` and ``max_parked``: its limits, None where it
+    ``max_in_flight``, ``rate``, ``burst``, ``key``, ``per_key``, ``order``, ``max_parked``: its limits, None where it
     has none; see Group.configure(). ``held``: how many entries its consumers hold, None without max_in_flight.
     ``limited_by``: the limit that holds back what there is to deliver, "max_in_flight", "rate" or "max_parked"; None if
     none does, or it is paused. ``limited_until``: when the rate goes on. ``parked``: how many entries wait for their

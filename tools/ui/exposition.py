@@ -104,7 +104,8 @@ def _families(status: Status, consumers: bool) -> Iterator[GaugeMetricFamily]:
                    or group.rate or group.key is not None]:
         yield from families("group", _LIMIT, ["stream", "group"], [
             (labels, (group.max_in_flight, group.held, group.rate and group.rate[0] / group.rate[1],
-                      None if group.key is None else group.parked, group.limited_by is not None)) for labels, group in limited])
+                      None if group.key is None else group.parked, group.limited_by is not None))
+            for labels, group in limited])
     if planned := [stream for stream in status.streams if stream.schedule_count]:
         yield from families("stream", _SCHEDULES, ["stream"], [
             ([output.text(stream.name)], (stream.schedule_count,)) for stream in planned])
