@@ -351,6 +351,8 @@ def _number(text: bytes) -> int | None:
     strtoull takes a sign and negates modulo 2**64. A plain "-1" has been refused before by
     the decimal rule, but "-01" and " -1" get through to it.
     """
+    if len(text) < 20 and text.isdigit():  # nearly every one, for a third of the time
+        return int(text)
     match = _STRTOULL.fullmatch(text)
     if match is None:
         return None
