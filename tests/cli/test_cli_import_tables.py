@@ -221,7 +221,8 @@ def test_rows_whose_ids_are_null_negative_or_not_greater_are_bad_ones(raxlog_cli
         status, _, err = raxlog_cli("import", "s.rax", "orders", "a.parquet", "--from-line", str(start))
         assert status == 2
         errors.append(one_line(err))
-    assert "a.parquet:2: the ID is null; 1 entry is durable, go on with --from-line 2" in errors[0]
+    assert "a.parquet:2: the ID is null. IDs are in id_ms and id_seq; --new-ids leaves them out" in errors[0]
+    assert "1 entry is durable, go on with --from-line 2" in errors[0]
     assert "a.parquet:3: (-1, 1) is not a stream ID" in errors[1]
     assert "a.parquet:4: the ID 5-1 is not greater than the one before, 5-1" in errors[2]
     assert "a.parquet:5: the ID 4-1 is not greater than the one before, 5-1" in errors[3]

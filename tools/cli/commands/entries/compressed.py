@@ -45,7 +45,7 @@ class Compressed(io.RawIOBase):
         return size
 
     def _unpack(self) -> None:
-        from .....storage.format import zstd  # noqa: PLC0415 - neither for text that is none of it
+        from .....storage.format import zstd  # noqa: PLC0415 - loaded for what is packed only
 
         if self._frame is None:
             if self._kind == "gzip":

@@ -90,12 +90,12 @@ class Table:
             if not ids:
                 yield self.number, None, flat
             elif None in (halves := next(given)):
-                yield Bad(self.number, "the ID is null")
+                yield Bad(self.number, f"the ID is null{self.id_hint}")
             else:
                 try:
                     sid = id_of(*halves)
                 except InvalidStreamID as error:
-                    yield Bad(self.number, str(error))
+                    yield Bad(self.number, f"{error}{self.id_hint}")
                 else:
                     yield self.number, sid, flat
 
