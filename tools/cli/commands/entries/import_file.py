@@ -219,7 +219,7 @@ at which line to continue; Ctrl-C waits for the current commit.
 The columns id_ms and id_seq of a Parquet or Arrow file are the entries' IDs; without them id is, if it
 is text or has the 16 bytes of IDs. --id-field takes another column: text, numbers (milliseconds) or
 times. A map of text named fields holds all fields of an entry, as 'raxlog export' writes it. Numbers,
-times and truth values become text, lists and structs JSON; intervals, say, cannot be stored. A row
+times and truth values become text, lists and structs JSON; durations, say, cannot be stored. A row
 counts as a line. Needs pyarrow: pip install pyarrow.
 
 --rdb and --redis import all streams, with their groups and pending entries, node by node and byte
