@@ -188,7 +188,7 @@ def cell_width(cell: str) -> int:
 
 
 def limits(group: GroupInfo | GroupStatus) -> str:
-    """The limits of a group, and which of them holds it back: ``4/4 held (full), 100/60s``, ``1 of a job, 5 parked``."""
+    """The limits of a group, and which of them holds it back: ``4/4 held (full), 100/60s``, ``1 of a k, 5 parked``."""
     parts = []
     if group.max_in_flight is not None:
         full = " (full)" if group.limited_by == "max_in_flight" else ""
