@@ -193,6 +193,19 @@ def test_a_burst_waits_for_what_the_rate_holds_back_and_can_be_stopped(group: ra
     assert time.monotonic() - began < 5
 
 
+def test_a_burst_ends_where_others_hold_as_many_as_may_be_held(group: raxlog.Group) -> None:
+    group.configure(max_in_flight=1, rate=(1, 0.05))
+    group.read("another")
+    worker = group.worker(lambda entry: None)
+    began = time.monotonic()
+    timer = threading.Timer(20, worker.stop)
+    timer.start()
+    worker.run(burst=True)
+    timer.cancel()
+    assert worker.counts.done == 0
+    assert time.monotonic() - began < 15
+
+
 def test_drain_goes_on_at_the_rate() -> None:
     with raxlog.testing.clock() as clock, raxlog.testing.store() as store:
         store.stream("jobs").extend([{"n": n} for n in range(50)])

@@ -54,11 +54,11 @@ TESTS = {  # of each room the quick ones, then the others for what they have not
         "groups/test_pending.py groups/test_owner.py groups/test_ids.py groups/test_dead_letters.py groups/test_seen.py"
         " groups/test_filtered_groups.py groups/test_status.py groups/test_pause.py groups/test_one_picture.py"
         " groups/test_gone.py -k 'not TestPendingListEqualsADict'",
-        "limits/test_limits.py limits/test_unique.py jobs/test_cancel.py groups/test_warm_groups.py"
+        "limits/test_limits.py limits/test_unique.py limits/test_keys.py jobs/test_cancel.py groups/test_warm_groups.py"
         " groups/test_reply_budget.py groups/test_pending_shapes.py groups/test_group_bad_input.py jobs/test_job.py"
         " jobs/test_results.py testing/test_drain.py streams/entries/test_retention.py streams/entries/test_waiting.py"
         " streams/entries/test_stop.py resp/test_resp_blocking.py groups/test_group_differential.py"
-        " groups/test_group_model.py -m 'not storm and not redis'",
+        " groups/test_group_model.py aio/test_aio.py -m 'not storm and not redis'",
     ),
 }
 TESTS["stream/pel"] = TESTS["stream/group"]
