@@ -453,8 +453,11 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
         matches = _for_group(txn, group, cancelled, turns)
         if turns is not None:
             takes = _until_stopped(turns, takes)
-        entries, passed = subject_filter.read_matching(txn, stream.number, header, group.last, matches, count, takes,
-                                                       chunk)
+        if turns is not None and not group.subjects and group.cancelled <= group.last:
+            entries, passed = _read_by_key(txn, stream, group, turns, count, takes)
+        else:
+            entries, passed = subject_filter.read_matching(txn, stream.number, header, group.last, matches, count,
+                                                           takes, chunk)
         for sid in cancelled:
             group.pass_over(txn, sid)
         if passed:
@@ -462,6 +465,7 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
             advance(group, header, len(passed), passed[-1], passed)
             if turns is not None:
                 parking.settle(txn, group, turns, [entry.id for entry in entries])
+                group.place.last = group.last
     else:
         entries = read_on(txn, stream.number, header, group.last, count, group.place, stream.stored)
         if takes is not None:
@@ -480,6 +484,27 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
             group.count_pending(txn, nack.consumer, -1)
         group.count_pending(txn, consumer.number, len(entries))
     return entries
+
+
+def _read_by_key(txn: WriteTransaction, stream: StreamWriter, group: GroupState, turns: parking.Turns,
+                 count: int | None, takes: Takes | None) -> tuple[list[Entry], list[ID]]:
+    """subject_filter.read_matching() for a group filtered by its key alone: goes on where it was in the node."""
+    found: list[Entry] = []
+    passed: list[ID] = []
+    last = group.last
+    while len(passed) < subject_filter.AT_ONCE:
+        chunk = subject_filter.CHUNK if count is None else min(count - len(found), subject_filter.CHUNK)
+        some = read_on(txn, stream.number, stream.header, last, chunk, group.place, stream.stored)
+        for entry in some:
+            if turns.is_for_now(entry):
+                if takes is not None and not takes(entry):
+                    return found, passed
+                found.append(entry)
+            passed.append(entry.id)
+        if len(some) < chunk or len(found) == count:
+            return found, passed
+        last = group.place.last = some[-1].id
+    return found, passed
 
 
 def _until_stopped(turns: parking.Turns, takes: Takes | None) -> Takes:
@@ -549,7 +574,7 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
 
     What is gone is taken out, unless it is to be kept. Also whether there was so much of it that more may be due.
     """
-    if count == 0 or group.pending == 0:
+    if count == 0 or group.pending == 0 or (wanted.min_idle is None and group.pel(txn).next_due() != 0):
         return [], False
     stream.flush(txn)  # the PEL must not be written to while it is looked through
     pel = group.pel(txn, now)

@@ -89,9 +89,9 @@ class Parking:
         mark, place = records.unseal(key, value)
         return mark, place
 
-    def has_room(self, mark: bytes, more: int = 0) -> bool:
-        """Whether one entry more may hold the key, beside so many that are about to."""
-        return self.counts(mark)[0] + more < self.key.per_key
+    def has_room(self, mark: bytes) -> bool:
+        """Whether one entry more may hold the key."""
+        return self.counts(mark)[0] < self.key.per_key
 
     def is_full(self) -> bool:
         """Whether no more may be parked: a read stops before the next."""
@@ -108,6 +108,8 @@ class Turns:
         self._parking = Parking(txn, group, key)
         self._taken: Counter[bytes] = Counter()
         self._pending = group.pel(txn).last() if group.pending else None  # none behind it is pending
+        self.counts: dict[bytes, tuple[int, int]] = {}  # of keys, before the call
+        self.new: set[ID] = set()  # of these no row says anything yet
         self.marks: dict[ID, bytes] = {}  # of what is to hold its key
         self.parked: dict[ID, bytes] = {}
         self.stops = False
@@ -126,9 +128,11 @@ class Turns:
         was = None if self._pending is None or sid > self._pending else parking.of(sid)
         if was is not None and was[1] == HELD:
             return True
-        if parking.has_room(mark, self._taken[mark]):
+        if self._has_room(mark):
             self._taken[mark] += 1
             self.marks[sid] = mark
+            if was is None:
+                self.new.add(sid)
             return True
         if was is None or was[1] != PARKED:
             if parking.key.parked + len(self.parked) >= parking.key.max_parked:
@@ -150,7 +154,7 @@ class Turns:
         was = self._parking.of(sid)
         if was is None or was[1] == HELD:
             return True
-        if was[1] == WAITS and self._parking.has_room(was[0], self._taken[was[0]]):
+        if was[1] == WAITS and self._has_room(was[0]):
             self._taken[was[0]] += 1
             self.marks[sid] = was[0]
             return True
@@ -158,15 +162,36 @@ class Turns:
             self.parked[sid] = was[0]
         return False
 
+    def _has_room(self, mark: bytes) -> bool:
+        counts = self.counts.get(mark)
+        if counts is None:
+            counts = self.counts[mark] = self._parking.counts(mark)
+        return counts[0] + self._taken[mark] < self._parking.key.per_key
+
 
 def settle(txn: WriteTransaction, group: GroupState, turns: Turns, delivered: Iterable[ID]) -> None:
     """Note what a call has found: the entries delivered hold their keys, and what had to wait is parked."""
     key = group.key_limit
     assert key is not None
     parking = Parking(txn, group, key)
+    held: Counter[bytes] = Counter()
+    others: list[ID] = []
     for sid in delivered:
-        if sid in turns.marks:
-            _move(txn, group, parking, sid, turns.marks[sid], HELD)
+        mark = turns.marks.get(sid)
+        if mark is None:
+            continue
+        if sid in turns.new:
+            held[mark] += 1
+            about = parking.entries + pack_id(*sid)
+            txn.put(about, records.seal(about, (mark, HELD)))
+        else:
+            others.append(sid)
+    for mark, more in held.items():
+        had, waiting = turns.counts[mark]
+        head = parking.marks + mark
+        txn.put(head, records.seal(head, (had + more, waiting)))
+    for sid in others:
+        _move(txn, group, parking, sid, turns.marks[sid], HELD)
     if turns.parked:
         park(txn, group, turns.parked)
 
@@ -196,9 +221,20 @@ def leave(txn: WriteTransaction, group: GroupState, ids: Iterable[ID]) -> None:
     freed = set()
     for sid in ids:
         was = parking.of(sid)
-        if was is not None:
-            _move(txn, group, parking, sid, was[0], None)
-            freed.add(was[0])
+        if was is None:
+            continue
+        mark, place = was
+        counts = parking.counts(mark)
+        if place == HELD and not counts[1]:  # as nearly always: none waits for it
+            head = parking.marks + mark
+            if counts[0] > 1:
+                txn.put(head, records.seal(head, (counts[0] - 1, 0)))
+            else:
+                txn.delete(head)
+            txn.delete(parking.entries + pack_id(*sid))
+        else:
+            _move(txn, group, parking, sid, mark, None)
+            freed.add(mark)
     _release_next(txn, group, parking, freed)
 
 

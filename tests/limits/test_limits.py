@@ -284,6 +284,7 @@ def test_no_window_gets_more_and_a_greedy_reader_gets_all_that_is_allowed(
 ) -> None:
     limits, now, times = Limits(0, many, window, burst), 1_700_000_000_000, list[int]()
     began = now
+    assert limits.left(now) == burst  # at once
     for pause, wanted in steps:
         if not limits.left(now):
             due = limits.next_time(now)
