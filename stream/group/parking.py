@@ -24,7 +24,6 @@ An entry without the field has no key, and no rows here. Rows are there only whe
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from xxhash import xxh3_128_digest
@@ -106,7 +105,7 @@ class Turns:
 
     def __init__(self, txn: RaxTransaction, group: GroupState, key: Key, count: int | None = None) -> None:
         self._parking = Parking(txn, group, key)
-        self._taken: Counter[bytes] = Counter()
+        self._taken: dict[bytes, int] = {}  # how many of a key are to hold it by this call
         self._pending = group.pel(txn).last() if group.pending else None  # none behind it is pending
         self.counts: dict[bytes, tuple[int, int]] = {}  # of keys, before the call
         self.new: set[ID] = set()  # of these no row says anything yet
@@ -129,7 +128,7 @@ class Turns:
         if was is not None and was[1] == HELD:
             return True
         if self._has_room(mark):
-            self._taken[mark] += 1
+            self._taken[mark] = self._taken.get(mark, 0) + 1
             self.marks[sid] = mark
             if was is None:
                 self.new.add(sid)
@@ -155,7 +154,7 @@ class Turns:
         if was is None or was[1] == HELD:
             return True
         if was[1] == WAITS and self._has_room(was[0]):
-            self._taken[was[0]] += 1
+            self._taken[was[0]] = self._taken.get(was[0], 0) + 1
             self.marks[sid] = was[0]
             return True
         if was[1] == WAITS:
@@ -166,7 +165,7 @@ class Turns:
         counts = self.counts.get(mark)
         if counts is None:
             counts = self.counts[mark] = self._parking.counts(mark)
-        return counts[0] + self._taken[mark] < self._parking.key.per_key
+        return counts[0] + self._taken.get(mark, 0) < self._parking.key.per_key
 
 
 def settle(txn: WriteTransaction, group: GroupState, turns: Turns, delivered: Iterable[ID]) -> None:
@@ -174,14 +173,14 @@ def settle(txn: WriteTransaction, group: GroupState, turns: Turns, delivered: It
     key = group.key_limit
     assert key is not None
     parking = Parking(txn, group, key)
-    held: Counter[bytes] = Counter()
+    held: dict[bytes, int] = {}
     others: list[ID] = []
     for sid in delivered:
         mark = turns.marks.get(sid)
         if mark is None:
             continue
         if sid in turns.new:
-            held[mark] += 1
+            held[mark] = held.get(mark, 0) + 1
             about = parking.entries + pack_id(*sid)
             txn.put(about, records.seal(about, (mark, HELD)))
         else:
