@@ -198,7 +198,7 @@ class PendingModel(RuleBasedStateMachine):
         assert plain(self.pending.scan(*EVERYTHING)) == sorted(self.model.items())
         assert self.pending.first() == min(self.model, default=None)
         assert self.pending.last() == max(self.model, default=None)
-        dues = [nack.time for nack in self.model.values() if not nack.consumer]
+        dues = [nack.time for nack in self.model.values() if not nack.consumer and nack.time != LATEST]  # that is never
         assert self.pending.next_due() == min(dues, default=None)
         owned = [nack.time for nack in self.model.values() if nack.consumer]
         assert self.pending.oldest_time() == min(owned, default=None)
@@ -340,6 +340,15 @@ def test_an_old_row_in_the_place_of_a_newer_one_is_no_shorter_answer(txn: Any, p
     txn.put(key, old)
     with pytest.raises(CorruptionError, match="not the one that its consumers' rows count"):
         list(pending.oldest(7000))
+
+
+def test_a_list_with_a_damaged_row_by_time_is_not_whole(txn: Any, pending: PendingList) -> None:
+    pending.add(batch_of(150), 1, 7000)
+    assert pending.is_whole(150)
+    *_, (last, value) = family_rows(txn, group_family(STREAM, PENDING_BY_TIME, GROUP))
+    txn.put(last, value[:-1] + bytes([value[-1] ^ 1]))
+    with pytest.raises(CorruptionError):
+        pending.is_whole(150)
 
 
 def test_a_missing_row_by_time_is_no_shorter_answer(txn: Any, pending: PendingList) -> None:
