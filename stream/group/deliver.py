@@ -574,7 +574,9 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
 
     What is gone is taken out, unless it is to be kept. Also whether there was so much of it that more may be due.
     """
-    if count == 0 or group.pending == 0 or (wanted.min_idle is None and group.pel(txn).next_due() != 0):
+    if count == 0 or group.pending == 0:
+        return [], False
+    if wanted.min_idle is None and not (group.may_have_released() and group.pel(txn).next_due() == 0):
         return [], False
     stream.flush(txn)  # the PEL must not be written to while it is looked through
     pel = group.pel(txn, now)

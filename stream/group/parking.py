@@ -53,10 +53,8 @@ def is_parked(nack: Nack) -> bool:
 
 def mark_of(entry: Entry, field: bytes) -> bytes | None:
     """The key of an entry as it is stored; None for one without the field."""
-    for name, value in entry.pairs:
-        if name == field:
-            return bytes(xxh3_128_digest(value))
-    return None
+    names = entry.names
+    return bytes(xxh3_128_digest(entry.values[names.index(field)])) if field in names else None
 
 
 class Parking:

@@ -61,6 +61,7 @@ SEEN_EVERY = 5000  # ms
 SLACK = 20  # ms by which a delivery may be late, and the rate is kept
 _MOST_NOTED = 10_000  # seen-times of a group: above, those of deleted consumers are forgotten
 _MOST_EMPTY = 100_000
+_FEW_CONSUMERS = 64
 
 
 class Limits(NamedTuple):
@@ -445,6 +446,14 @@ class GroupState:
         if self.limits is None or not self.limits.max_in_flight:
             return None
         return self.limits.max_in_flight - self.held(txn)
+
+    def may_have_released(self) -> bool:
+        """Whether a pending entry may be with no consumer, and not parked. By the consumers that are known here."""
+        parked = 0 if self.key_limit is None else self.key_limit.parked
+        if len(self._consumers) > _FEW_CONSUMERS:
+            return True
+        held = sum([one.pending for key, one in self._consumers.items() if isinstance(key, int)])
+        return self.pending != held + parked
 
     def consumer_key(self, number: int) -> bytes:
         """The key of a consumer's record."""
