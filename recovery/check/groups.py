@@ -155,6 +155,11 @@ def _check_keys(tree: RaxTransaction, state: GroupState, find: Findings, where: 
     counted = 0 if state.key_limit is None else state.key_limit.parked
     if len(parked) != counted or (state.key_limit is None and wanted):
         problem(f"{len(parked)} entries are parked, the group counts {counted}", key=state.key)
+    per_key = 0 if state.key_limit is None else state.key_limit.per_key
+    for mark, row in wanted.items():
+        if row and row[1] and row[0] < per_key:
+            problem(f"{row[1]} entries are parked for a key that {row[0]} hold, and {per_key} may",
+                    key=keys.group_family(state.number, keys.KEY, state.group) + mark)
     wanted = {mark: row for mark, row in wanted.items() if row != [0, 0]}
     prefix = keys.group_family(state.number, keys.KEY, state.group)
     for suffix, row in _rows(tree, prefix, find, **where):

@@ -120,10 +120,12 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
                 rows = chain(some[at:], rows)
                 break
             attempts -= 1
-            if turns is not None and nack.consumer == UNOWNED and not turns.may_claim(sid):
+            if turns is not None and parking.is_parked(nack):
                 continue
             if sid not in live:
                 gone.append(make_id(*sid))
+            elif turns is not None and nack.consumer == UNOWNED and not turns.may_claim(sid):
+                continue
             elif nack.consumer != UNOWNED and nack.time > before:
                 if nack.time > now:
                     ahead[sid] = nack

@@ -69,10 +69,11 @@ def _drop(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> None:
 
 
 def drop_retries(txn: WriteTransaction, stream: StreamWriter, ids: Sequence[ID]) -> None:
-    """Take what waits for a retry out of every group's PEL, where it is gone: the entries, their IDs ascending."""
+    """Take what waits for a retry, or its key, out of every group's PEL, where it is gone; the IDs ascend."""
     for group in working_groups(txn, stream)[0]:
         if ids and group.may_hold(txn, ids[-1]):
-            waits = [sid for sid, nack in group.pel(txn).find(ids).items() if nack.consumer == UNOWNED and nack.time]
+            waits = [sid for sid, nack in group.pel(txn).find(ids).items()
+                     if nack.consumer == UNOWNED and (nack.time or group.key_limit is not None)]
             deliver.take_out_gone(txn, group, waits)
 
 

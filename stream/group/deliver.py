@@ -42,7 +42,7 @@ from ..entries import deferred, writer
 from ..entries import header as headers
 from ..entries.count import Counter
 from ..entries.header import StreamHeader, shown
-from ..entries.range_read import look_up, read_on
+from ..entries.range_read import look_up, read_now, read_on
 from ..entries.session import Source, StoreSource
 from ..entries.writer import StreamWriter
 from ..node.entry import Entry, delivered
@@ -67,6 +67,7 @@ MOST_DELIVERIES = (1 << 63) - 1
 AT_ONCE = 128  # rows of the PEL looked through before the entries are
 MOST_GONE = 10_000  # rows taken out in one transaction
 _MOST_LISTED = 20  # IDs in a message
+_FEW_PARKED = 1000
 
 ID = tuple[int, int]
 Row = tuple[ID, Nack]
@@ -394,16 +395,17 @@ def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
         if state.paused > now:
             dues.append(state.paused)
             continue
-        room = None
+        room = stopped = None
         if state.limits is not None or state.key_limit is not None:
             room = state.room(txn)
-            seen[Condition(limits_move, target.stream, wanted.group)] = state.limits, room, state.key_limit
+            stopped = stopped_by(txn, found[1], state)
+            seen[Condition(limits_move, target.stream, wanted.group)] = state.limits, room, state.key_limit, stopped
+            is_ready = is_ready or (wanted.noack and state.key_limit is not None)  # an error, too
             if state.limits is not None and (turn := state.limits.next_time(now)) > now:
                 dues.append(turn)
                 continue
         has_room = room is None or room > 0 or wanted.noack
-        is_ready = is_ready or (
-            has_room and state.last < found[1].last and parking.stopped_by(txn, found[1], state) is None)
+        is_ready = is_ready or (has_room and state.last < found[1].last and stopped is None)
         dues += claims_due(txn, *found, state, wanted.min_idle, wanted.keeps_gone, now, has_room)
     if not dues:
         return is_ready, seen, None
@@ -512,7 +514,7 @@ def _until_stopped(turns: parking.Turns, takes: Takes | None) -> Takes:
     return lambda entry: not turns.stops and (takes is None or takes(entry)) and turns.has_taken(entry)
 
 
-def _for_group(txn: WriteTransaction, group: GroupState, cancelled: list[StreamID],
+def _for_group(txn: RaxTransaction, group: GroupState, cancelled: list[StreamID],
                turns: parking.Turns | None) -> Takes:
     """The function that decides whether the group is to be given an entry, and notes what was cancelled."""
     matches = subject_filter.matcher_of(group.subjects) if group.subjects else None
@@ -585,7 +587,7 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     turns = None if group.key_limit is None else parking.Turns(txn, group, group.key_limit)
     released = pel.released(0 if wanted.min_idle is None else now)  # 0: only what has waited for its key
     if turns is not None:
-        released = (row for row in released if turns.may_claim(row[0]))
+        released = (row for row in released if turns.may_claim(row[0], True))
     oldest = iter(()) if wanted.min_idle is None else pel.oldest(last_idle(wanted.min_idle, now))
     candidates = chain(islice(released, _least(None, room)), oldest)
     claimed: list[Entry] = []
@@ -595,6 +597,7 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     seen = 0
     while not full and len(gone) < MOST_GONE and (count is None or len(claimed) < count):
         limit = AT_ONCE if count is None or seen > len(claimed) else min(count - len(claimed), AT_ONCE)
+        limit = limit if turns is None else 1  # what is taken has a part in whether the next may be
         some = list(islice(candidates, limit))
         if not some:
             break
@@ -604,7 +607,7 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
             if full:
                 break
             if entry is None:
-                gone += [] if wanted.keeps_gone else [sid]
+                gone += [] if wanted.keeps_gone and (turns is None or nack.consumer != UNOWNED) else [sid]
                 continue
             entry.deliveries = min(nack.count + 1, MOST_DELIVERIES)
             entry.idle = None if nack.released else max(0, now - nack.time) / 1000
@@ -616,7 +619,8 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
         lost = seen < group.pending if wanted.min_idle == 0 else not seen and not claims_due(
             txn, stream.number, stream.header, group, wanted.min_idle, wanted.keeps_gone, now)
         lost = lost and turns is None  # what is parked is never due
-        group.require_whole(txn, again=lost)
+        if turns is None or turns.key.parked < _FEW_PARKED:  # it reads all of them, each time the group is not warm
+            group.require_whole(txn, again=lost)
     if len({row[0] for row in rows}) < len(rows):
         raise CorruptionError(f"the pending list of group {shown(group.name)} shows an entry twice")
     if turns is not None:
@@ -851,12 +855,25 @@ def next_due(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
     now, room = now_ms(), state.room(txn)
     dues = [found[1].next_due()]
     if room is None or room > 0:  # else others hold as many as may be held
-        is_new = state.last < found[1].last and parking.stopped_by(txn, found[1], state) is None
+        is_new = state.last < found[1].last and stopped_by(txn, found[1], state) is None
         dues += [state.pel(txn).next_due(), now if is_new else None]
     first = min((due for due in dues if due is not None), default=MAX64)
     if state.limits is not None and first < MAX64:
         first = max(first, state.limits.next_time(now))
     return None if MAX64 in (first, state.paused) else max(first, state.paused)
+
+
+def stopped_by(txn: RaxTransaction, header: StreamHeader, group: GroupState) -> bytes | None:
+    """The value of the key for which a read delivers nothing more: of it as many are parked as may be; else None."""
+    key = group.key_limit
+    if key is None or key.parked < key.max_parked or group.last >= header.last:
+        return None
+    turns = parking.Turns(txn, group, key)
+    is_for_group = _for_group(txn, group, [], turns)
+    for entry in read_now(txn, group.number, header, make_id(*group.last).next(), 1):
+        if is_for_group(entry) and turns.stops:
+            return bytes(entry.values[entry.names.index(key.field)])
+    return None
 
 
 def turn_of(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
@@ -866,7 +883,8 @@ def turn_of(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
     if found is None or state is None or state.limits is None or state.paused > now:
         return None
     room, retry = state.room(txn), state.pel(txn).next_due()
-    is_there = state.last < found[1].last or (retry is not None and retry <= now)
+    is_new = state.last < found[1].last and stopped_by(txn, found[1], state) is None
+    is_there = is_new or (retry is not None and retry <= now)
     return state.limits.next_time(now) if is_there and state.limits.many and (room is None or room > 0) else None
 
 
@@ -874,7 +892,9 @@ def limits_move(txn: RaxTransaction, stream: bytes, group: bytes) -> Hashable:
     """A condition (waiter.py) of a group with limits: how many more may be held, when the next may come, the parked."""
     found = headers.find(txn, stream)
     state = None if found is None else find_group(txn, found[0], group)
-    return None if state is None else (state.limits, state.room(txn), state.key_limit)
+    if found is None or state is None:
+        return None
+    return state.limits, state.room(txn), state.key_limit, stopped_by(txn, found[1], state)
 
 
 def claims_move(txn: RaxTransaction, stream: bytes, group: bytes, min_idle: int) -> Hashable:

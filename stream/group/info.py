@@ -12,7 +12,7 @@ from ...storage.trees.rax import Rax, RaxTransaction
 from ..entries import header as headers
 from ..node.arguments import Text, text_of
 from ..node.stream_id import StreamID, make_id, now_ms, time_at
-from . import deliver, parking
+from . import deliver
 from .deliver import Delivered
 from .state import UNKNOWN, GroupState, Limits
 
@@ -48,7 +48,7 @@ class PendingSummary(Figures):
     first: StreamID | None
     last: StreamID | None
     consumers: dict[Text, int]
-    parked: int
+    parked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def describe_limits(txn: RaxTransaction, state: GroupState, header: headers.Stre
     held = None if room is None else limits.max_in_flight - room
     rate = (limits.many, limits.window / 1000) if limits.many else None
     figures = LimitFigures(limits.max_in_flight or None, rate, limits.burst if limits.many else None, held)
-    stopped_by = parking.stopped_by(txn, header, state)
+    stopped_by = deliver.stopped_by(txn, header, state)
     if key is not None:
         figures = figures._replace(
             key=text_of(key.field, encoding), per_key=key.per_key, order=key.order, max_parked=key.max_parked,

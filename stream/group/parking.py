@@ -33,9 +33,9 @@ from ...storage.format import keys, records
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction, family_rows
 from ..entries.header import StreamHeader, shown
-from ..entries.range_read import look_up, read_now
+from ..entries.range_read import look_up
 from ..node.entry import Entry
-from ..node.stream_id import MAX64, StreamID, make_id, pack_id, unpack_id
+from ..node.stream_id import MAX64, StreamID, make_id, now_ms, pack_id, unpack_id
 from ..pel.bucket import Nack
 from .state import UNOWNED, GroupState, Key
 
@@ -43,7 +43,7 @@ ID = tuple[int, int]
 WAITS, HELD, PARKED = 0, 1, 2
 PARKED_UNTIL = MAX64  # the due time of what is parked
 _PIECE = 1000  # entries that are decoded at once
-_PARKED_AT_ONCE = 500  # by one read
+_PARKED_AT_ONCE = 2000  # by one read
 
 
 def is_parked(nack: Nack) -> bool:
@@ -86,14 +86,6 @@ class Parking:
         mark, place = records.unseal(key, value)
         return mark, place
 
-    def has_room(self, mark: bytes) -> bool:
-        """Whether one entry more may hold the key."""
-        return self.counts(mark)[0] < self.key.per_key
-
-    def is_full(self) -> bool:
-        """Whether no more may be parked: a read stops before the next."""
-        return self.key.parked >= self.key.max_parked
-
 
 class Turns:
     """Which of the entries that one call goes through are for it now, up to ``count``. ``stops``: no more than these.
@@ -102,13 +94,13 @@ class Turns:
     """
 
     def __init__(self, txn: RaxTransaction, group: GroupState, key: Key, count: int | None = None) -> None:
+        self.key: Key = key
         self._parking = Parking(txn, group, key)
         self._taken: dict[bytes, int] = {}  # how many of a key are to hold it by this call
         self._pending = group.pel(txn).last() if group.pending else None  # none behind it is pending
         self.counts: dict[bytes, tuple[int, int]] = {}  # of keys, before the call
-        self.new: set[ID] = set()  # of these no row says anything yet
-        self.marks: dict[ID, bytes] = {}  # of what is to hold its key
-        self.parked: dict[ID, bytes] = {}
+        self.held: dict[ID, tuple[bytes, int | None]] = {}  # what is to hold its key, and what it was to it
+        self.parked: dict[ID, tuple[bytes, int | None]] = {}
         self.stops = False
         self._left = count
 
@@ -127,15 +119,13 @@ class Turns:
             return True
         if self._has_room(mark):
             self._taken[mark] = self._taken.get(mark, 0) + 1
-            self.marks[sid] = mark
-            if was is None:
-                self.new.add(sid)
+            self.held[sid] = mark, None if was is None else was[1]
             return True
         if was is None or was[1] != PARKED:
             if parking.key.parked + len(self.parked) >= parking.key.max_parked:
                 self.stops = True
                 return True
-            self.parked[sid] = mark
+            self.parked[sid] = mark, None if was is None else was[1]
         return False
 
     def has_taken(self, entry: Entry) -> bool:
@@ -146,17 +136,20 @@ class Turns:
             self._left -= 1
         return True
 
-    def may_claim(self, sid: ID) -> bool:
-        """Whether a pending entry of no consumer may be given to one: it holds its key, or the key has room."""
+    def may_claim(self, sid: ID, parks: bool = False) -> bool:
+        """Whether a pending entry of no consumer may be given to one: it holds its key, or the key has room.
+
+        ``parks``: else it is to be parked.
+        """
         was = self._parking.of(sid)
         if was is None or was[1] == HELD:
             return True
         if was[1] == WAITS and self._has_room(was[0]):
             self._taken[was[0]] = self._taken.get(was[0], 0) + 1
-            self.marks[sid] = was[0]
+            self.held[sid] = was
             return True
-        if was[1] == WAITS:
-            self.parked[sid] = was[0]
+        if was[1] == WAITS and parks:
+            self.parked[sid] = was
         return False
 
     def _has_room(self, mark: bytes) -> bool:
@@ -166,88 +159,119 @@ class Turns:
         return counts[0] + self._taken.get(mark, 0) < self._parking.key.per_key
 
 
+class _Moves:
+    """Changes of what entries are to their keys. The rows of keys are written by write(), once each."""
+
+    __slots__ = ("_counts", "_group", "_parked", "_txn", "parking")
+
+    def __init__(self, txn: WriteTransaction, group: GroupState, key: Key) -> None:
+        self._txn = txn
+        self._group = group
+        self._counts: dict[bytes, list[int]] = {}
+        self._parked = 0
+        self.parking: Parking = Parking(txn, group, key)
+
+    def counts(self, mark: bytes) -> list[int]:
+        """How many hold a key and are parked, after the changes up to here."""
+        counts = self._counts.get(mark)
+        if counts is None:
+            counts = self._counts[mark] = list(self.parking.counts(mark))
+        return counts
+
+    def move(self, sid: ID, mark: bytes, before: int | None, to: int | None) -> None:
+        """``before`` and ``to`` None: it is not pending then."""
+        if before == to:
+            return
+        counts, row = self.counts(mark), pack_id(*sid)
+        for place, by in ((before, -1), (to, 1)):
+            if place == HELD:
+                counts[0] += by
+            elif place == PARKED:
+                counts[1] += by
+                self._parked += by
+                listed = self.parking.marks + mark + row
+                if by > 0:
+                    self._txn.put(listed, records.seal(listed, ()))
+                else:
+                    self._txn.delete(listed)
+        about = self.parking.entries + row
+        if to is None:
+            self._txn.delete(about)
+        else:
+            self._txn.put(about, records.seal(about, (mark, to)))
+
+    def release_next(self, marks: Iterable[bytes]) -> None:
+        """Release what is parked, as far as these keys have room."""
+        released, pel = [], self._group.pel(self._txn)
+        for mark in sorted(marks):
+            counts = self.counts(mark)
+            while counts[1] and counts[0] < self.parking.key.per_key:
+                prefix = self.parking.marks + mark
+                first = next((row for row, _ in family_rows(self._txn, prefix) if len(row) > len(prefix)), None)
+                nack = None if first is None else pel.get(unpack_id(first[-16:]))
+                if first is None or nack is None:
+                    raise CorruptionError(f"group {shown(self._group.name)} counts {counts[1]} parked entries of a "
+                                          "key, and none is there", stream=str(self._group.number))
+                sid = unpack_id(first[-16:])
+                self.move(sid, mark, PARKED, HELD)
+                released.append((sid, nack.count, 0))
+        pel.release(released)
+
+    def write(self) -> None:
+        """Write the rows of keys, and the group's count."""
+        for mark, counts in self._counts.items():
+            head = self.parking.marks + mark
+            if any(counts):
+                self._txn.put(head, records.seal(head, counts))
+            elif self._txn.get(head) is not None:
+                self._txn.delete(head)
+        key = self._group.key_limit
+        if self._parked and key is not None:
+            self._group.changed(self._txn)
+            self._group.key_limit = key._replace(parked=key.parked + self._parked)
+
+
 def settle(txn: WriteTransaction, group: GroupState, turns: Turns, delivered: Iterable[ID]) -> None:
     """Note what a call has found: the entries delivered hold their keys, and what had to wait is parked."""
-    key = group.key_limit
-    assert key is not None
-    parking = Parking(txn, group, key)
-    held: dict[bytes, int] = {}
-    others: list[ID] = []
+    moves = _Moves(txn, group, turns.key)
     for sid in delivered:
-        mark = turns.marks.get(sid)
-        if mark is None:
-            continue
-        if sid in turns.new:
-            held[mark] = held.get(mark, 0) + 1
-            about = parking.entries + pack_id(*sid)
-            txn.put(about, records.seal(about, (mark, HELD)))
-        else:
-            others.append(sid)
-    for mark, more in held.items():
-        had, waiting = turns.counts[mark]
-        head = parking.marks + mark
-        txn.put(head, records.seal(head, (had + more, waiting)))
-    for sid in others:
-        _move(txn, group, parking, sid, turns.marks[sid], HELD)
+        if sid in turns.held:
+            mark, before = turns.held[sid]
+            moves.move(sid, mark, before, HELD)
     if turns.parked:
-        park(txn, group, turns.parked)
-
-
-def park(txn: WriteTransaction, group: GroupState, marks: dict[ID, bytes]) -> None:
-    """Park entries, pending or not."""
-    key = group.key_limit
-    assert key is not None
-    pel = group.pel(txn)
-    was = pel.find(marks)
-    rows = [(sid, was[sid].count if sid in was else 0, PARKED_UNTIL) for sid in sorted(marks)]
-    for _, before in pel.release(rows, insert=True):
-        if before is not None:
-            group.count_pending(txn, before.consumer, -1)
-        group.count_pending(txn, UNOWNED, 1)
-    parking = Parking(txn, group, key)
-    for sid, mark in marks.items():
-        _move(txn, group, parking, sid, mark, PARKED)
+        pel = group.pel(txn)
+        was = pel.find(turns.parked)
+        rows = [(sid, was[sid].count if sid in was else 0, PARKED_UNTIL) for sid in sorted(turns.parked)]
+        for _, nack in pel.release(rows, insert=True):
+            if nack is not None:
+                group.count_pending(txn, nack.consumer, -1)
+            group.count_pending(txn, UNOWNED, 1)
+        for sid, (mark, before) in turns.parked.items():
+            moves.move(sid, mark, before, PARKED)
+    moves.write()
 
 
 def leave(txn: WriteTransaction, group: GroupState, ids: Iterable[ID]) -> None:
     """Take entries that have left the pending list from their keys; the next of these are released."""
-    key = group.key_limit
-    if key is None:
-        return
-    parking = Parking(txn, group, key)
-    freed = set()
-    for sid in ids:
-        was = parking.of(sid)
-        if was is None:
-            continue
-        mark, place = was
-        counts = parking.counts(mark)
-        if place == HELD and not counts[1]:  # as nearly always: none waits for it
-            head = parking.marks + mark
-            if counts[0] > 1:
-                txn.put(head, records.seal(head, (counts[0] - 1, 0)))
-            else:
-                txn.delete(head)
-            txn.delete(parking.entries + pack_id(*sid))
-        else:
-            _move(txn, group, parking, sid, mark, None)
-            freed.add(mark)
-    _release_next(txn, group, parking, freed)
+    if group.key_limit is not None:
+        _free(txn, group, group.key_limit, ids, None)
 
 
 def give_up(txn: WriteTransaction, group: GroupState, ids: Iterable[ID]) -> None:
     """Entries have been released: without ``order`` they hold their keys no more, and the next may."""
-    key = group.key_limit
-    if key is None or key.order:
-        return
-    parking = Parking(txn, group, key)
-    freed = set()
+    if group.key_limit is not None and not group.key_limit.order:
+        _free(txn, group, group.key_limit, ids, WAITS)
+
+
+def _free(txn: WriteTransaction, group: GroupState, key: Key, ids: Iterable[ID], to: int | None) -> None:
+    moves, freed = _Moves(txn, group, key), set()
     for sid in ids:
-        was = parking.of(sid)
-        if was is not None and was[1] == HELD:
-            _move(txn, group, parking, sid, was[0], WAITS)
+        was = moves.parking.of(sid)
+        if was is not None and (to is None or was[1] == HELD):
+            moves.move(sid, *was, to)
             freed.add(was[0])
-    _release_next(txn, group, parking, freed)
+    moves.release_next(freed)
+    moves.write()
 
 
 def require_free(txn: WriteTransaction, stream: bytes, group: GroupState, pending: dict[ID, Nack],
@@ -259,8 +283,8 @@ def require_free(txn: WriteTransaction, stream: bytes, group: GroupState, pendin
     turns = Turns(txn, group, key)
     for sid, entry in dict(entries).items():
         nack = pending.get(sid)
-        is_free = (entry is None or (turns.is_for_now(entry) and not turns.stops) if nack is None else
-                   nack.consumer != UNOWNED or turns.may_claim(sid))
+        is_free = entry is None or (turns.is_for_now(entry) and not turns.stops if nack is None else
+                                    nack.consumer != UNOWNED or turns.may_claim(sid))
         if not is_free:
             raise KeyBusy(
                 f"entry {make_id(*sid)} of stream {shown(stream)} waits until another one with the same field "
@@ -269,110 +293,47 @@ def require_free(txn: WriteTransaction, stream: bytes, group: GroupState, pendin
     return turns
 
 
-def stopped_by(txn: RaxTransaction, header: StreamHeader, group: GroupState) -> bytes | None:
-    """The value of the key for which the group delivers nothing more: of it as many are parked as may be; else None."""
-    key = group.key_limit
-    if key is None or group.last >= header.last:
-        return None
-    parking = Parking(txn, group, key)
-    if not parking.is_full():
-        return None
-    for entry in read_now(txn, group.number, header, make_id(*group.last).next(), 1):
-        for name, value in entry.pairs:
-            if name == key.field and not parking.has_room(xxh3_128_digest(value)):
-                return bytes(value)
-    return None
-
-
 def rebuild(txn: WriteTransaction, header: StreamHeader, group: GroupState, key: Key | None) -> None:
     """Give the group another key, or none: what is pending is parked, or released, as if it had had it from the first.
 
-    What consumers hold stays with them, also where that is more than the key allows. Reads each entry that is pending.
+    What consumers hold stays with them, also where that is more than the key allows, and a retry that is not due waits
+    on, with its key or for it. Reads each entry that is pending.
     """
     for kind in (keys.KEY, keys.KEYED):
         for row, _ in list(family_rows(txn, keys.group_family(group.number, kind, group.group))):
             txn.delete(row)
     group.changed(txn)
     group.key_limit = key = None if key is None else key._replace(parked=0)
-    pel = group.pel(txn)
+    pel, now = group.pel(txn), now_ms()
     rows = list(pel.scan(StreamID.MIN, StreamID.MAX)) if group.pending else []
-    due: dict[ID, tuple[int, int]] = {}
     if key is None:
-        due = {sid: (nack.count, 0) for sid, nack in rows if is_parked(nack)}
-    else:
-        marks: dict[ID, bytes] = {}
-        for at in range(0, len(rows), _PIECE):
-            some = [sid for sid, _ in rows[at : at + _PIECE]]
-            for sid, entry in look_up(txn, group.number, header, some, False).items():
-                mark = None if entry is None else mark_of(entry, key.field)
-                if mark is not None:
-                    marks[sid] = mark
-        parking = Parking(txn, group, key)
-        for sid, nack in rows:
-            if nack.consumer != UNOWNED and sid in marks:
-                _move(txn, group, parking, sid, marks[sid], HELD)
-        for sid, nack in rows:
-            if nack.consumer != UNOWNED:
-                continue
-            was_parked = is_parked(nack)
-            if sid not in marks or ((key.order or was_parked or not nack.count) and parking.has_room(marks[sid])):
-                place = HELD
-            else:
-                place = PARKED if key.order or was_parked or not nack.count else WAITS
-            if sid in marks:
-                _move(txn, group, parking, sid, marks[sid], place)
-            if (place == PARKED) != was_parked:
-                due[sid] = nack.count, PARKED_UNTIL if place == PARKED else 0
-    pel.release([(sid, count, at) for sid, (count, at) in due.items()])
-
-
-def _release_next(txn: WriteTransaction, group: GroupState, parking: Parking, marks: Iterable[bytes]) -> None:
-    """Release what is parked, as far as these keys have room."""
-    released = []
-    pel = group.pel(txn)
-    for mark in sorted(marks):
-        while True:
-            held, parked = parking.counts(mark)
-            if not parked or held >= parking.key.per_key:
-                break
-            prefix = parking.marks + mark
-            first = next((row for row, _ in family_rows(txn, prefix) if len(row) > len(prefix)), None)
-            nack = None if first is None else pel.get(unpack_id(first[-16:]))
-            if first is None or nack is None:
-                raise CorruptionError(f"group {shown(group.name)} counts {parked} parked entries of a key, and none is "
-                                      "there", stream=str(group.number))
-            sid = unpack_id(first[-16:])
-            _move(txn, group, parking, sid, mark, HELD)
-            released.append((sid, nack.count, 0))
-    pel.release(released)
-
-
-def _move(txn: WriteTransaction, group: GroupState, parking: Parking, sid: ID, mark: bytes, to: int | None) -> None:
-    """Note what an entry is to its key from now on; None: it is not pending any more."""
-    was = parking.of(sid)
-    before = None if was is None else was[1]
-    if before == to:
+        pel.release([(sid, nack.count, 0) for sid, nack in rows if is_parked(nack)])
         return
-    head, row, about = parking.marks + mark, pack_id(*sid), parking.entries
-    counts = list(parking.counts(mark))
-    for place, by in ((before, -1), (to, 1)):
-        if place == HELD:
-            counts[0] += by
-        elif place == PARKED:
-            counts[1] += by
-            group.changed(txn)
-            key = group.key_limit
-            assert key is not None
-            group.key_limit = parking.key = key._replace(parked=key.parked + by)
-            if by > 0:
-                txn.put(head + row, records.seal(head + row, ()))
-            else:
-                txn.delete(head + row)
-    if any(counts):
-        txn.put(head, records.seal(head, counts))
-    elif before is not None:
-        txn.delete(head)
-    if to is None:
-        txn.delete(about + row)
-    else:
-        txn.put(about + row, records.seal(about + row, [mark, to]))
+    marks: dict[ID, bytes] = {}
+    for at in range(0, len(rows), _PIECE):
+        some = [sid for sid, _ in rows[at : at + _PIECE]]
+        for sid, entry in look_up(txn, group.number, header, some, False).items():
+            mark = None if entry is None else mark_of(entry, key.field)
+            if mark is not None:
+                marks[sid] = mark
+    moves = _Moves(txn, group, key)
+    for sid, nack in rows:
+        if nack.consumer != UNOWNED and sid in marks:
+            moves.move(sid, marks[sid], None, HELD)
+    due = []
+    for sid, nack in rows:
+        if nack.consumer != UNOWNED:
+            continue
+        was_parked, place = is_parked(nack), None
+        if sid in marks:
+            may_hold = key.order or was_parked or not nack.count
+            place = WAITS
+            if may_hold and moves.counts(marks[sid])[0] < key.per_key:
+                place = HELD
+            elif may_hold and (was_parked or nack.time <= now):
+                place = PARKED
+            moves.move(sid, marks[sid], None, place)
+        if (place == PARKED) != was_parked:
+            due.append((sid, nack.count, PARKED_UNTIL if place == PARKED else 0))
+    moves.write()
+    pel.release(due)

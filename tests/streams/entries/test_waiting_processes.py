@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import raxlog
-from raxlog.storage import crash_point
+from raxlog.storage import clocks, crash_point
 from raxlog.storage.engine.environment import Environment
 from raxlog.storage.locks.shared_file import WAKE
 from raxlog.storage.wake import watcher
@@ -126,7 +126,7 @@ store.stream("orders").append({"item": "book"})
     sleeper = Sleeper(waiting, seen_now(env, b"orders"))
     assert asleep(waiting, 1)
     assert start(program, store.path).wait(20) == -signal.SIGKILL
-    killed = time.monotonic()
+    killed = clocks.monotonic()
     sleeper.join(20)
     assert sleeper.woke - killed < watcher.SAFETY_PERIOD + 0.5
     assert not waiting._watcher.polling  # type: ignore[union-attr]

@@ -292,6 +292,8 @@ def read_places(
             wanted[mark + b"".join(half.to_bytes(8, "big") for half in sid)] = []
     rows = {mark: record(value) for mark, value in rows_of(families, number, 0x38, group).items()}
     demand(rows == {mark: row for mark, row in wanted.items() if row != [0, 0]}, "a key's rows")
+    waiting = [row[0] for row in wanted.values() if row and row[1]]
+    demand(key is None or all(held >= key[1] for held in waiting), "an entry is parked, and its key is free")
     parked = {sid for sid, (_, place) in found.items() if place == 2}
     never = {sid for sid, entry in pel.items() if entry.consumer is None and entry.time == 2**64 - 1}
     demand(parked == never, "an entry is parked by its key or by its time, not by both")
