@@ -267,14 +267,31 @@ def test_pending_is_told_in_sum_and_one_by_one(raxlog_cli: Run, billing: str) ->
     assert lines[0] == "2 pending entries, from 1-1 to 2-1"
     assert [line.split() for line in lines[2:]] == [["a", "1"], ["(released)", "1"]]
     assert json.loads(raxlog_cli("pending", billing, "orders", "billing", "--json")[1]) == {
-        "total": 2, "first": "1-1", "last": "2-1", "consumers": [{"name": "a", "pending": 1}],
+        "total": 2, "first": "1-1", "last": "2-1", "consumers": [{"name": "a", "pending": 1}], "parked": 0,
     }  # fmt: skip
     rows = [line.split() for line in raxlog_cli("pending", billing, "orders", "billing", "--list")[1].splitlines()]
     assert rows[1] == ["1-1", "(released)", "-", "1"]
     assert rows[2][:2] == ["2-1", "a"]
     released, held = told(raxlog_cli("pending", billing, "orders", "billing", "--list", "--json")[1])
-    assert released == {"id": "1-1", "consumer": None, "idle": None, "deliveries": 1}
+    assert released == {"id": "1-1", "consumer": None, "idle": None, "deliveries": 1, "parked": False}
     assert (held["id"], held["consumer"], held["deliveries"]) == ("2-1", "a", 1)
+
+
+def test_a_key_is_configured_and_what_is_parked_is_shown_apart(raxlog_cli: Run, tmp_path: Path) -> None:
+    path = str(tmp_path / "k.rax")
+    with raxlog.open(path) as store:
+        store.stream("jobs").create_group("w")
+        store.stream("jobs").extend([{"user": "a"}] * 2 + [{"user": "b"}])
+    assert raxlog_cli("configure-group", path, "jobs", "w", "--key", "user", "--order", "yes")[1] == (
+        "group w: any number of entries in flight, at any rate, 1 entry of one user at a time and in their order\n")
+    with raxlog.open(path) as store:
+        store.stream("jobs").group("w").read("me", count=9)
+    lines = raxlog_cli("pending", path, "jobs", "w")[1].splitlines()
+    assert [line.split() for line in lines[2:]] == [["me", "2"], ["(parked)", "1"]]
+    rows = [line.split()[1] for line in raxlog_cli("pending", path, "jobs", "w", "--list")[1].splitlines()]
+    assert rows[1:] == ["me", "(parked)", "me"]
+    assert "1 of a user, 1 parked" in raxlog_cli("groups", path, "jobs")[1]
+    assert raxlog_cli("configure-group", path, "jobs", "w", "--key", "")[1].endswith("at any rate\n")
 
 
 def test_a_process_that_has_done_nothing_else_makes_a_group_of_subjects(billing: str) -> None:

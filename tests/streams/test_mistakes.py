@@ -27,7 +27,7 @@ def test_a_summary_is_no_tuple_whose_methods_are_taken_for_figures(store: raxlog
     group = store.stream("s").create_group("g")
     with pytest.raises(AttributeError):
         _ = group.pending().count  # type: ignore[attr-defined]
-    assert group.pending().to_dict() == {"total": 0, "first": None, "last": None, "consumers": {}}
+    assert group.pending().to_dict() == {"total": 0, "first": None, "last": None, "consumers": {}, "parked": 0}
 
 
 def test_an_id_is_in_a_stream_that_has_it(store: raxlog.Store) -> None:
@@ -118,6 +118,7 @@ def test_what_calls_return_can_be_written_as_json_by_itself_and_by_name(store: r
                     *stream.full_info().groups):
         document = json_form(figures)
         assert json.loads(json.dumps(document)).keys() == figures.to_dict().keys()
-    assert json_form(group.pending()) == {"total": 1, "first": str(sid), "last": str(sid), "consumers": {"w": 1}}
+    assert json_form(group.pending()) == {"total": 1, "first": str(sid), "last": str(sid), "consumers": {"w": 1},
+                                          "parked": 0}
     shown = stream.full_info().to_dict()["groups"]
     assert shown[0]["consumers"][0]["pending_entries"][0]["delivered"].utcoffset() == timedelta(0)  # within lists, too

@@ -59,9 +59,8 @@ def _print_summary(summary: PendingSummary, as_json: bool, time: bool) -> None:
     ends = [f"{sid} ({output.time_of(sid)})" if time else str(sid) for sid in (summary.first, summary.last) if sid]
     between = f", from {' to '.join(ends)}" if summary.total else ""
     rows = [(output.text(name), f"{pending:,}") for name, pending in summary.consumers.items()]
-    total = sum(summary.consumers.values())
-    if total < summary.total:
-        rows.append(("(released)", f"{summary.total - total:,}"))
+    released = summary.total - summary.parked - sum(summary.consumers.values())
+    rows += [(what, f"{count:,}") for what, count in (("(released)", released), ("(parked)", summary.parked)) if count]
     output.answer(
         as_json, summary.to_dict() | {"consumers": consumers},
         f"{output.many(summary.total, 'pending entry')}{between}", *output.table(rows, (1,), ("consumer", "pending")),
@@ -74,7 +73,7 @@ def _print_list(rows: Sequence[Pending], as_json: bool, time: bool) -> None:
             output.print_json(output.timed(row.to_dict(), row.id, time))
         return
     cells = [(str(row.id), *([output.time_of(row.id)] if time else []),
-              "(released)" if row.consumer is None else output.text(row.consumer),
+              "(parked)" if row.parked else "(released)" if row.consumer is None else output.text(row.consumer),
               output.duration(row.idle), f"{row.deliveries:,}") for row in rows]
     output.print_text(*output.table(
         cells, (2 + time, 3 + time), ("id", *["time"] * time, "consumer", "idle (s)", "deliveries")))
