@@ -531,7 +531,8 @@ class AgainstAModel(RuleBasedStateMachine):
         kept = self.holder(name)
         if kept is None or conflict == "skip":
             return ("new" if kept is None else "kept"), kept
-        if conflict == "raise" or (not isinstance(kept, str) and any(pending.get(kept) for pending in self.pending)):
+        is_worked_on = kept in self.live and any(pending.get(kept) for pending in self.pending)  # deleted: replaced
+        if conflict == "raise" or is_worked_on:
             return "refused", kept
         if isinstance(kept, str):
             self.deferred.pop(kept, None)
