@@ -104,7 +104,7 @@ class Place:
 
 def read_on(txn: RaxTransaction, number: int, header: StreamHeader, last: tuple[int, int], count: int | None,
             place: Place, stored: bytes | None) -> list[Entry]:
-    """Live entries behind ``last``, at most ``count``, in one transaction. ``place`` moves, but for its last.
+    """Live entries behind ``last``, at most ``count``, in one transaction. ``place`` moves behind the last of these.
 
     ``stored``: the header's record, as this transaction has it.
     """
@@ -125,10 +125,14 @@ def read_on(txn: RaxTransaction, number: int, header: StreamHeader, last: tuple[
         except CorruptionError as error:
             raise located(error, shown(header.name), ms, seq) from None
         if found:
+            place.last = found[-1].id
             if len(found) == count or found[-1].id >= header.last:
                 return found
             start, count = found[-1].id.next(), None if count is None else count - len(found)
-    return found + read_now(txn, number, header, start, count, place)
+    more = read_now(txn, number, header, start, count, place)
+    if more:
+        place.last = more[-1].id
+    return found + more
 
 
 def read_now(txn: RaxTransaction, number: int, header: StreamHeader, start: StreamID, count: int | None,

@@ -467,7 +467,6 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
             advance(group, header, len(passed), passed[-1], passed)
             if turns is not None:
                 parking.settle(txn, group, turns, [entry.id for entry in entries])
-                group.place.last = group.last
     else:
         entries = read_on(txn, stream.number, header, group.last, count, group.place, stream.stored)
         if takes is not None:
@@ -478,7 +477,6 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
     group.changed(txn)
     if not passes_over:
         advance(group, header, len(entries), entries[-1].id, (entry.id for entry in entries))
-        group.place.last = group.last
     if not noack:  # else the consumer holds none of them, and does not count as active
         group.set_active(txn, consumer, now)
         moved = group.pel(txn, now).add_row(ids, consumer.number, now)
@@ -505,7 +503,7 @@ def _read_by_key(txn: WriteTransaction, stream: StreamWriter, group: GroupState,
             passed.append(entry.id)
         if len(some) < chunk or len(found) == count:
             return found, passed
-        last = group.place.last = some[-1].id
+        last = some[-1].id
     return found, passed
 
 

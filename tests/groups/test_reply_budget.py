@@ -50,3 +50,20 @@ def test_a_read_stops_at_its_counts_and_bytes_and_takes_one_entry_in_any_case(st
         ]
         for number, answer in enumerate(answers):
             assert {name: len(entries) for name, entries in answer.items() if entries} == fits, (number, sizes, limits)
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_read_that_a_limit_of_bytes_ends_before_an_entry_of_an_earlier_node_skips_none(
+    store: raxlog.Store, key: str | None
+) -> None:
+    stream = store.stream("nodes")
+    ids = stream.extend([{"k": n, "text": "y" * 50} for n in range(450)])  # of at most 100 in a node
+    group = stream.create_group("g")
+    if key:
+        group.configure(key=key)
+    found: list[raxlog.StreamID] = []
+    for size in (60, 700, 1, 9000) * 50:
+        for entries in store.read_group("g", "w", {"nodes": ">"}, max_bytes=size).values():
+            found += [entry.id for entry in entries]
+        found += [entry.id for entry in group.read("w", count=3)]
+    assert found == ids
