@@ -54,10 +54,10 @@ def read(folder: str | Path) -> list[int]:
 def test_each_run_adds_what_is_new_and_the_folder_is_read_as_one_table(raxlog_cli: Run, sales: str) -> None:
     export = ("export", sales, "orders", "--append-to", "folder", *COLUMNS, "--json")
     status, out, err = raxlog_cli(*export, "--file-rows", "300")
-    told = json.loads(out)
-    assert (status, err, told["exported"], [told["files"]]) == (0, "", 1000, [sorted(os.listdir("folder"))])
-    assert told["bytes"] == sum(path.stat().st_size for path in Path("folder").iterdir())
-    assert [pq.ParquetFile(f"folder/{name}").metadata.num_rows for name in told["files"]] == [300, 300, 300, 100]
+    printed = json.loads(out)
+    assert (status, err, printed["exported"], [printed["files"]]) == (0, "", 1000, [sorted(os.listdir("folder"))])
+    assert printed["bytes"] == sum(path.stat().st_size for path in Path("folder").iterdir())
+    assert [pq.ParquetFile(f"folder/{name}").metadata.num_rows for name in printed["files"]] == [300, 300, 300, 100]
     status, out, _ = raxlog_cli(*export)
     assert (status, json.loads(out)["exported"], json.loads(out)["files"]) == (1, 0, [])
     append(sales, range(1000, 1005))

@@ -61,8 +61,8 @@ def test_every_row_is_an_entry_and_a_number_of_a_row_is_where_to_go_on(
     write(table, "a.data")
     expected = [{b"n": b"%d" % n} | ({b"t": b"x" * (n % 50)} if n % 3 else {}) for n in range(10_007)]
     status, out, _ = raxlog_cli("import", "s.rax", "orders", "a.data", "--json")
-    told = json.loads(out)
-    assert (status, told["imported"], told["format"], told["next_line"]) == (0, 10_007, kind, 10_008)
+    printed = json.loads(out)
+    assert (status, printed["imported"], printed["format"], printed["next_line"]) == (0, 10_007, kind, 10_008)
     assert pairs_of("s.rax") == expected
     for start in (2, 3000, 3001, 9500, 10_007, 10_008):
         arguments = ("import", "s.rax", f"from-{start}", "a.data", "--from-line", str(start), "--batch", "1234")
@@ -291,9 +291,9 @@ def test_ctrl_c_ends_the_read_of_a_stream_of_arrow(tmp_path: Path) -> None:
             time.sleep(0.02)
         importing.send_signal(signal.SIGINT)
         assert importing.wait(10) == 130
-        told = json.loads(output(importing).read())
-    assert told["imported"] == len(entries(path, "log"))
-    assert told["next_line"] == told["imported"] + 1
+        printed = json.loads(output(importing).read())
+    assert printed["imported"] == len(entries(path, "log"))
+    assert printed["next_line"] == printed["imported"] + 1
 
 
 def test_without_pyarrow_a_table_names_what_to_install(tmp_path: Path) -> None:

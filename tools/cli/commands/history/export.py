@@ -156,7 +156,7 @@ def _read(args: argparse.Namespace, stream: Stream, kind: str, start: StreamID, 
           ) -> tuple[Projection, Iterator[Any]]:
     """The columns that are asked for, and batches of them with the ID behind them."""
     schema = None if args.columns is None else parsed_columns(args.columns)
-    mode = args.mode or (PERMISSIVE if schema or stream.schema else FAILFAST)  # nobody has asked for a loss
+    mode = args.mode or (PERMISSIVE if schema or stream.schema else FAILFAST)  # no loss was asked for
     schema = default_columns(stream.schema) if schema is None else schema
     columns = projection(schema, id_column=args.id, timestamp_column=args.timestamp)
     if kind == "csv" and any(column[0] == "map" for column in columns.columns):
