@@ -87,6 +87,7 @@ class GroupStatus(Figures):
     max_parked: int | None
     parked: int  # of the pending entries: those that wait for their keys
     stopped_by: Text | None  # the key for which it reads no further, as ``max_parked`` are
+    rate_key: Text | None  # the field whose values have the rate each
     consumers: tuple[ConsumerStatus, ...]
 
 

@@ -194,10 +194,12 @@ def limits(group: GroupInfo | GroupStatus) -> str:
         full = " (full)" if group.limited_by == "max_in_flight" else ""
         parts.append(f"{group.held or 0:,}/{group.max_in_flight:,} held{full}")
     if group.rate is not None:
-        parts.append(f"{group.rate[0]:,}/{group.rate[1]:g}s{' (waits)' if group.limited_by == 'rate' else ''}")
+        by = "" if group.rate_key is None else f" a {text(group.rate_key)}"
+        parts.append(f"{group.rate[0]:,}/{group.rate[1]:g}s{by}{' (waits)' if group.limited_by == 'rate' else ''}")
     if group.key is not None:
-        full = " (full)" if group.limited_by == "max_parked" else ""
-        parts.append(f"{group.per_key:,} of a {text(group.key)}, {group.parked:,} parked{full}")
+        parts.append(f"{group.per_key:,} of a {text(group.key)}")
+    if group.max_parked is not None:
+        parts.append(f"{group.parked:,} parked{' (full)' if group.limited_by == 'max_parked' else ''}")
     return ", ".join(parts)
 
 

@@ -28,8 +28,8 @@ from ...stream.entries.header import NEVER, StreamHeader, shown
 from ...stream.entries.idempotent import name_digest
 from ...stream.entries.schedules import ScheduleState
 from ...stream.entries.unique import UNTIL, Holder
-from ...stream.group.parking import HELD, PARKED, is_parked
-from ...stream.group.state import ConsumerState, GroupState
+from ...stream.group.parking import HELD, NEXT, PARKED, KeyRow, is_parked
+from ...stream.group.state import ConsumerState, GroupState, Key
 from ...stream.node.stream_id import StreamID, pack_id, unpack_id
 from ...stream.pel import pending_check
 from .page_tree import FAILURES
@@ -138,34 +138,37 @@ def _check_keys(tree: RaxTransaction, state: GroupState, find: Findings, where: 
     problem = partial(find.problem, "pending", stream=where["stream"], group=where["group"])
     pending = {pack_id(*sid): is_parked(nack) for sid, nack in state.pel(tree).scan(StreamID.MIN, StreamID.MAX)}
     prefix = keys.group_family(state.number, keys.KEYED, state.group)
-    wanted: dict[bytes, list[int]] = {}
+    key = state.key_limit or Key(b"", 0)
+    wanted: dict[bytes, KeyRow | None] = {}  # None: that of a parked entry
     parked = set()
     for suffix, (mark, place) in _rows(tree, prefix, find, **where):
         if suffix not in pending:
             problem("a row says which key an entry has that is not pending", key=prefix + suffix)
-        counts = wanted.setdefault(mark, [0, 0])
-        counts[0] += place == HELD
-        counts[1] += place == PARKED
+        held, waits, _, following = wanted.get(mark) or KeyRow()
+        wanted[mark] = KeyRow(held + (place in (HELD, NEXT)), waits + (place == PARKED), 0, following + (place == NEXT))
         if place == PARKED:
             parked.add(suffix)
-            wanted[mark + suffix] = []
+            wanted[mark + suffix] = None
     for sid in parked.symmetric_difference(sid for sid, waits in pending.items() if waits):
         problem(f"{StreamID.from_bytes(sid)} is parked in the pending list or by its key, not by both",
                 key=prefix + sid)
-    counted = 0 if state.key_limit is None else state.key_limit.parked
-    if len(parked) != counted or (state.key_limit is None and wanted):
-        problem(f"{len(parked)} entries are parked, the group counts {counted}", key=state.key)
-    per_key = 0 if state.key_limit is None else state.key_limit.per_key
-    for mark, row in wanted.items():
-        if row and row[1] and row[0] < per_key:
-            problem(f"{row[1]} entries are parked for a key that {row[0]} hold, and {per_key} may",
-                    key=keys.group_family(state.number, keys.KEY, state.group) + mark)
-    wanted = {mark: row for mark, row in wanted.items() if row != [0, 0]}
+    if len(parked) != key.parked or (state.key_limit is None and wanted):
+        problem(f"{len(parked)} entries are parked, the group counts {key.parked}", key=state.key)
     prefix = keys.group_family(state.number, keys.KEY, state.group)
+    for mark, about in wanted.items():
+        if about is not None and about.parked and not about.next and (not key.per_key or about.held < key.per_key):
+            problem(f"{about.parked} entries are parked for a key that {about.held} hold, and {key.per_key} may",
+                    key=prefix + mark)
+        if about is not None and about.next > (key.many > 0):
+            problem(f"{about.next} entries of a key are the next", key=prefix + mark)
     for suffix, row in _rows(tree, prefix, find, **where):
-        if wanted.pop(suffix, None) != row:
+        about = wanted.pop(suffix, KeyRow())
+        is_right = row == [] if about is None else (
+            len(suffix) == 16 and any(row) and len(row) == (4 if key.many else 2)
+            and KeyRow(*row)._replace(turn=0) == about)
+        if not is_right:
             problem(f"a key's row is {row}, which its entries do not ask for", key=prefix + suffix)
-    for suffix in wanted:
+    for suffix in [suffix for suffix, about in wanted.items() if about != KeyRow()]:
         problem("a key that entries have, or a parked entry of it, has no row", key=prefix + suffix)
 
 

@@ -576,17 +576,21 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     """
     if count == 0 or group.pending == 0:
         return [], False
-    if wanted.min_idle is None and not (group.may_have_released() and group.pel(txn).next_due() == 0):
+    released_by = due_by(group, now) if wanted.min_idle is None else now
+    if wanted.min_idle is None and not (
+            group.may_have_released() and (due := group.pel(txn).next_due()) is not None and due <= released_by):
         return [], False
     stream.flush(txn)  # the PEL must not be written to while it is looked through
     pel = group.pel(txn, now)
     more = pel.set_back(AT_ONCE) == AT_ONCE
     room = None if wanted.noack else group.room(txn)  # for what no consumer holds; a takeover needs none
     turns = None if group.key_limit is None else parking.Turns(txn, group, group.key_limit)
-    released = pel.released(0 if wanted.min_idle is None else now)  # 0: only what has waited for its key
+    released = pel.released(released_by)
+    oldest = iter(()) if wanted.min_idle is None else pel.oldest(last_idle(wanted.min_idle, now))
     if turns is not None:
         released = (row for row in released if turns.may_claim(row[0], True))
-    oldest = iter(()) if wanted.min_idle is None else pel.oldest(last_idle(wanted.min_idle, now))
+        if turns.key.many:
+            oldest = (row for row in oldest if turns.may_claim(row[0], True))
     candidates = chain(islice(released, _least(None, room)), oldest)
     claimed: list[Entry] = []
     rows = []
@@ -833,7 +837,8 @@ def claims_due(txn: RaxTransaction, number: int, header: StreamHeader, group: Gr
         return []
     pel = group.pel(txn)
     if min_idle is None:
-        return [now] if has_room and pel.next_due() == 0 else []
+        due = pel.next_due() if has_room else None
+        return [due] if due is not None and (due == 0 or due_by(group, now)) else []
     if pel.ahead(now, 1):
         return [now]  # it is to set them back
     oldest, since = pel.oldest_time(), now - clocks.since_set()
@@ -842,6 +847,11 @@ def claims_due(txn: RaxTransaction, number: int, header: StreamHeader, group: Gr
         dues = [_first_live(txn, number, header, pel.released(MAX64 - 1), 0, 0, now) if has_room else None,
                 _first_live(txn, number, header, pel.oldest(MAX64), since, min_idle, now)]
     return [due for due in dues if due is not None]
+
+
+def due_by(group: GroupState, now: int) -> int:
+    """Up to which due time a read delivers what is released although it claims nothing: what has waited for its key."""
+    return now if group.key_limit is not None and group.key_limit.many else 0
 
 
 def next_due(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
@@ -875,12 +885,17 @@ def stopped_by(txn: RaxTransaction, header: StreamHeader, group: GroupState) -> 
 
 
 def turn_of(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
-    """When, in ms, the group's rate lets the next one through, of what there is to deliver; None if that is nothing."""
+    """When, in ms, the rate lets the next one through, of what there is to deliver; None if that is nothing."""
     found, now = headers.find(txn, stream), now_ms()
     state = None if found is None else find_group(txn, found[0], group)
-    if found is None or state is None or state.limits is None or state.paused > now:
+    if found is None or state is None or state.paused > now:
         return None
-    room, retry = state.room(txn), state.pel(txn).next_due()
+    room, retry, key = state.room(txn), state.pel(txn).next_due(), state.key_limit
+    if key is not None and key.many and (room is None or room > 0):
+        of, rows = parking.Parking(txn, state, key).of, state.pel(txn).released(MAX64 - 1)
+        return next((nack.time for sid, nack in rows if (was := of(sid)) is not None and was[1] == parking.NEXT), None)
+    if state.limits is None:
+        return None
     is_new = state.last < found[1].last and stopped_by(txn, found[1], state) is None
     is_there = is_new or (retry is not None and retry <= now)
     return state.limits.next_time(now) if is_there and state.limits.many and (room is None or room > 0) else None

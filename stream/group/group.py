@@ -623,7 +623,8 @@ class Group(Generic[V]):
 
     def configure(self, *, max_in_flight: int | None = None, rate: tuple[int, float] | Literal[0] | None = None,
                   burst: int | None = None, key: Name | Literal[0] | None = None, per_key: int | None = None,
-                  order: bool | None = None, max_parked: int | None = None) -> None:
+                  order: bool | None = None, max_parked: int | None = None,
+                  rate_key: Name | Literal[0] | None = None) -> None:
         """Limit what the group delivers, in all processes together; what is None stays as it is. Durable.
 
         ``max_in_flight``: how many entries its consumers hold at most, 0 for any number. What waits for a retry counts
@@ -634,6 +635,11 @@ class Group(Generic[V]):
         those that are delivered again; 0 for no rate. They come evenly, ``burst`` of them (1, if it was never set) at
         once after a time without any. Up to 1,000,000; above 1,000 a second, ``burst`` should be a thousandth of that.
 
+        ``rate_key``: the name of a field, the same as ``key``'s where there is one; the rate is then for each value of
+        it, and 0 makes it the group's again. What is over it is parked, as with ``key``, until its turn comes, in the
+        order of the IDs, and every read delivers what is due, a retry, too, without ``claim_idle``. claim() and
+        autoclaim() are given nothing before its turn.
+
         ``key``: the name of a field; of entries with the same value in it, its consumers hold ``per_key`` at a time (1,
         if it was never set), in the order of the IDs. An entry whose key is busy is parked: pending, with no consumer,
         delivered 0 times; the commit by which one of its key ends, in whichever way, lets it go on. With ``order`` an
@@ -641,8 +647,8 @@ class Group(Generic[V]):
         parked is in no lag, is passed over by autoclaim() and nack(), and claim() of it raises KeyBusy. Once
         ``max_parked`` are (100,000, if it was never set), the group reads on only up to the next entry of a busy key.
         An entry without the field has no key; a read with ``noack`` is refused. ``key=0`` takes the key away: what is
-        parked is released then, for reads with ``claim_idle``. A change of these four looks at each entry that is
-        pending, in one commit.
+        parked is released then, for reads with ``claim_idle``. A change of these four, or of a rate by key, looks at
+        each entry that is pending, in one commit.
 
         What is over a limit is not delivered and uses up no attempt: a read gets less, one that waits wakes when it
         may go on. A limit is a comparison in the commit that delivers, so that none is exceeded, and nothing can leak,
@@ -656,16 +662,13 @@ class Group(Generic[V]):
         whole("max_parked", max_parked, 1, (1 << 32) - 1, none="")
         if order is not None and type(order) is not bool:
             raise InvalidArgument(f"order={order!r:.60} must be True or False")
-        field = None if key is None else _field_name(key)
+        field = None if key is None else _field_name("key", key)
+        rated = None if rate_key is None else _field_name("rate_key", rate_key)
         wanted = None if rate is None else _parsed_rate(rate)
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> None:
-            had, was = group.key_limit, group.limits or Limits()
-            by_key = _changed_key(had, field, per_key, order, max_parked, self._name)
-            limits = Limits(was.max_in_flight if max_in_flight is None else max_in_flight,
-                            *((was.many, was.window) if wanted is None else wanted),
-                            was.burst if burst is None else burst,
-                            was.turn if wanted in (None, (was.many, was.window)) else 0)
+            had = group.key_limit
+            limits, by_key = _limits_of(group, max_in_flight, wanted, burst, field, per_key, order, max_parked, rated)
             group.changed(txn)
             group.limits = limits if limits.max_in_flight or limits.many else None
             if by_key != had:
@@ -866,27 +869,41 @@ def shown_by(group: Group[V], entries: list[Entry]) -> list[typed.Entry[V]]:
     return texts_of(entries, group._encoding, group._model)
 
 
-def _field_name(key: object) -> bytes:
+def _field_name(what: str, name: object) -> bytes:
     """The name of a field by which a group is limited; empty for none."""
-    if type(key) is int and key == 0:
+    if type(name) is int and name == 0:
         return b""
-    raw = stored_bytes(key, "key") if isinstance(key, str | bytes) else b""
+    raw = stored_bytes(name, what) if isinstance(name, str | bytes) else b""
     if not raw or raw.startswith(b"$"):
-        raise InvalidArgument(f"key={key!r:.60} must be the name of a field, or 0 for none")
+        raise InvalidArgument(f"{what}={name!r:.60} must be the name of a field, or 0 for none")
     return raw
 
 
-def _changed_key(had: Key | None, field: bytes | None, per_key: int | None, order: bool | None,
-                 max_parked: int | None, group: bytes) -> Key | None:
-    """The key that a group has then; its count of what is parked is that of the one it had."""
-    if field == b"" or (field is None and had is None):
-        if per_key is not None or order is not None or max_parked is not None:
-            raise InvalidArgument(f"group {shown(group)} has no key, which per_key, order and max_parked are of; name "
-                                  "the field with key=")
-        return None
-    was = had or Key(field or b"")
-    return Key(was.field if field is None else field, was.per_key if per_key is None else per_key,
-               was.order if order is None else order, was.max_parked if max_parked is None else max_parked, was.parked)
+def _limits_of(group: GroupState, max_in_flight: int | None, rate: tuple[int, int] | None, burst: int | None,
+               key: bytes | None, per_key: int | None, order: bool | None, max_parked: int | None,
+               rate_key: bytes | None) -> tuple[Limits, Key | None]:
+    """What the group is limited by once these are changed; None: as it was. Fields are empty for none."""
+    was, had = group.limits or Limits(), group.key_limit or Key(b"", 0)
+    before = had.limits(0) if had.many else was
+    many, window = (before.many, before.window) if rate is None else rate
+    burst = before.burst if burst is None else burst
+    key = (had.field if had.per_key else b"") if key is None else key
+    by = (had.field if had.many and many else b"") if rate_key is None else rate_key
+    if by and not many:
+        raise InvalidArgument(f"group {shown(group.name)} has no rate, which rate_key is of; give it with rate=")
+    if not key and (per_key is not None or order is not None or (max_parked is not None and not by)):
+        raise InvalidArgument(f"group {shown(group.name)} has no key, which per_key, order and max_parked are of; name "
+                              "the field with key=")
+    if key and by and key != by:
+        raise InvalidArgument(f"key={shown(key)} and rate_key={shown(by)} of group {shown(group.name)} must be the "
+                              "same field; take the other away with 0, or give both")
+    limits = Limits(was.max_in_flight if max_in_flight is None else max_in_flight, *((0, 0) if by else (many, window)),
+                    burst, was.turn if (many, window) == (was.many, was.window) else 0)
+    if not key and not by:
+        return limits, None
+    return limits, Key(
+        key or by, (per_key or had.per_key or 1) if key else 0, bool(key) and (had.order if order is None else order),
+        had.max_parked if max_parked is None else max_parked, had.parked, *((many, window, burst) if by else (0, 0, 1)))
 
 
 def _parsed_rate(rate: object) -> tuple[int, int]:

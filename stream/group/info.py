@@ -70,7 +70,8 @@ class GroupInfo(Figures):
     has none; see Group.configure(). ``held``: how many entries its consumers hold, None without max_in_flight.
     ``limited_by``: the limit that holds back what there is to deliver, "max_in_flight", "rate" or "max_parked"; None if
     none does, or it is paused. ``limited_until``: when the rate goes on. ``parked``: how many entries wait for their
-    keys. ``stopped_by``: the key for which the group reads no further, as ``max_parked`` are.
+    keys. ``stopped_by``: the key for which the group reads no further, as ``max_parked`` are. ``rate_key``: the field
+    that the rate is by.
     """
 
     name: Text
@@ -93,6 +94,7 @@ class GroupInfo(Figures):
     max_parked: int | None
     parked: int
     stopped_by: Text | None
+    rate_key: Text | None
 
 
 class LimitFigures(NamedTuple):
@@ -110,6 +112,7 @@ class LimitFigures(NamedTuple):
     max_parked: int | None = None
     parked: int = 0
     stopped_by: Text | None = None
+    rate_key: Text | None = None
 
 
 _UNLIMITED = LimitFigures()
@@ -143,13 +146,16 @@ def describe_limits(txn: RaxTransaction, state: GroupState, header: headers.Stre
         return _UNLIMITED
     room = state.room(txn)
     held = None if room is None else limits.max_in_flight - room
-    rate = (limits.many, limits.window / 1000) if limits.many else None
-    figures = LimitFigures(limits.max_in_flight or None, rate, limits.burst if limits.many else None, held)
+    of = key.limits(0) if key is not None and key.many else limits
+    rate = (of.many, of.window / 1000) if of.many else None
+    figures = LimitFigures(limits.max_in_flight or None, rate, of.burst if of.many else None, held)
     stopped_by = deliver.stopped_by(txn, header, state)
     if key is not None:
+        field = text_of(key.field, encoding)
         figures = figures._replace(
-            key=text_of(key.field, encoding), per_key=key.per_key, order=key.order, max_parked=key.max_parked,
-            parked=key.parked, stopped_by=None if stopped_by is None else text_of(stopped_by, encoding))
+            key=field if key.per_key else None, per_key=key.per_key or None, order=key.order if key.per_key else None,
+            max_parked=key.max_parked, parked=key.parked, rate_key=field if key.many else None,
+            stopped_by=None if stopped_by is None else text_of(stopped_by, encoding))
     retry = None if lag else state.pel(txn).next_due()
     if state.paused > now or not (lag or (retry is not None and retry <= now)):
         return figures

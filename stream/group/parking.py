@@ -1,4 +1,4 @@
-"""Keys: of entries with the same value in a field, consumers work on so many at a time; the others are parked.
+"""Keys: of entries with one value in a field, consumers get so many at a time, or in a time; the others are parked.
 
     38  group, key "a"          [1, 2]        the key is held by one entry, and two are parked
     38  group, key "a", 7-0     []            these two, the next first
@@ -12,12 +12,18 @@ pending as a released entry that never falls due (PARKED_UNTIL), delivered 0 tim
 pending list takes it from its key, in that commit, and the next one that is parked holds the key then: released, due
 at 0, so before all others, and given to the next read, also to one that claims nothing.
 
+Where the key has a rate, its row is [1, 2, turn, 1], as that of GCRA (Limits), and the last place says that one of
+those that hold it is NEXT: taken from the parked, and due when the rate lets it through. There is one NEXT at most, and
+what comes to the key behind it is parked. Its delivery moves the turn, and makes the next one NEXT. All that is due is
+delivered by every read then, and put off once more where its key has no turn left. A row that holds no more than a turn
+that is past is as good as none: a call that moves a turn removes such rows of the two keys behind it.
+
             read, key free                          out of the pending list
         ──────────────────────> held ───────────────────────────────────────────>
                                  │ ^
          released, without order │ │ claimed, key free;           held: with a consumer, or about to be delivered;
                                  v │ or the next of the parked     with ``order`` also what waits for a retry
-                               waits ── due, key held ──> parked
+                               waits ── due, key held ──> parked      (NEXT stands between parked and held)
 
 An entry without the field has no key, and no rows here. Rows are there only where the group has a key.
 """
@@ -25,6 +31,8 @@ An entry without the field has no key, and no rows here. Rows are there only whe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
 
@@ -40,10 +48,23 @@ from ..pel.bucket import Nack
 from .state import UNOWNED, GroupState, Key
 
 ID = tuple[int, int]
-WAITS, HELD, PARKED = 0, 1, 2
+WAITS, HELD, PARKED, NEXT = 0, 1, 2, 3
 PARKED_UNTIL = MAX64  # the due time of what is parked
 _PIECE = 1000  # entries that are decoded at once
 _PARKED_AT_ONCE = 2000  # by one read
+_LOOKED_AT = 2  # rows behind one that is written
+
+
+class KeyRow(NamedTuple):
+    """How many entries hold a key, how many are parked; with a rate its turn, and how many of the former are NEXT."""
+
+    held: int = 0
+    parked: int = 0
+    turn: int = 0
+    next: int = 0
+
+
+_NO_ENTRY = KeyRow()
 
 
 def is_parked(nack: Nack) -> bool:
@@ -68,14 +89,11 @@ class Parking:
         self.marks: bytes = keys.group_family(group.number, keys.KEY, group.group)
         self.entries: bytes = keys.group_family(group.number, keys.KEYED, group.group)
 
-    def counts(self, mark: bytes) -> tuple[int, int]:
-        """How many entries hold a key, and how many are parked."""
+    def row(self, mark: bytes) -> KeyRow:
+        """The row of a key."""
         key = self.marks + mark
         value = self._txn.get(key)
-        if value is None:
-            return 0, 0
-        held, parked = records.unseal(key, value)
-        return held, parked
+        return _NO_ENTRY if value is None else KeyRow(*records.unseal(key, value))
 
     def of(self, sid: ID) -> tuple[bytes, int] | None:
         """The key of a pending entry, and what it is to it; None for one without."""
@@ -96,9 +114,10 @@ class Turns:
     def __init__(self, txn: RaxTransaction, group: GroupState, key: Key, count: int | None = None) -> None:
         self.key: Key = key
         self._parking = Parking(txn, group, key)
-        self._taken: dict[bytes, int] = {}  # how many of a key are to hold it by this call
+        self._now = now_ms()
+        self._taken: dict[bytes, tuple[int, int]] = {}  # of a key, by this call: delivered, and which did not hold it
         self._pending = group.pel(txn).last() if group.pending else None  # none behind it is pending
-        self.counts: dict[bytes, tuple[int, int]] = {}  # of keys, before the call
+        self._rows: dict[bytes, KeyRow] = {}  # of keys, before the call
         self.held: dict[ID, tuple[bytes, int | None]] = {}  # what is to hold its key, and what it was to it
         self.parked: dict[ID, tuple[bytes, int | None]] = {}
         self.stops = False
@@ -115,17 +134,14 @@ class Turns:
             return True
         sid = entry.id
         was = None if self._pending is None or sid > self._pending else parking.of(sid)
-        if was is not None and was[1] == HELD:
+        place = None if was is None else was[1]
+        if self._may_go(sid, mark, place):
             return True
-        if self._has_room(mark):
-            self._taken[mark] = self._taken.get(mark, 0) + 1
-            self.held[sid] = mark, None if was is None else was[1]
-            return True
-        if was is None or was[1] != PARKED:
+        if place not in (PARKED, NEXT):
             if parking.key.parked + len(self.parked) >= parking.key.max_parked:
                 self.stops = True
                 return True
-            self.parked[sid] = mark, None if was is None else was[1]
+            self.parked[sid] = mark, place
         return False
 
     def has_taken(self, entry: Entry) -> bool:
@@ -137,98 +153,141 @@ class Turns:
         return True
 
     def may_claim(self, sid: ID, parks: bool = False) -> bool:
-        """Whether a pending entry of no consumer may be given to one: it holds its key, or the key has room.
+        """Whether a pending entry may be given to a consumer: it holds its key, or the key has room, and a turn left.
 
-        ``parks``: else it is to be parked.
+        ``parks``: else it is to be parked. Without that, one that holds its key needs no turn.
         """
         was = self._parking.of(sid)
-        if was is None or was[1] == HELD:
+        if was is None or (was[1] == HELD and not parks):
             return True
-        if was[1] == WAITS and self._has_room(was[0]):
-            self._taken[was[0]] = self._taken.get(was[0], 0) + 1
-            self.held[sid] = was
+        if was[1] != PARKED and self._may_go(sid, *was):
             return True
-        if was[1] == WAITS and parks:
+        if parks and was[1] != PARKED:
             self.parked[sid] = was
         return False
 
-    def _has_room(self, mark: bytes) -> bool:
-        counts = self.counts.get(mark)
-        if counts is None:
-            counts = self.counts[mark] = self._parking.counts(mark)
-        return counts[0] + self._taken.get(mark, 0) < self._parking.key.per_key
+    def _may_go(self, sid: ID, mark: bytes, place: int | None) -> bool:
+        """Whether the key lets this entry through now. Then it counts for those behind it."""
+        key, holds = self.key, place in (HELD, NEXT)
+        if holds and not key.many:
+            return True
+        row = self._rows.get(mark)
+        if row is None:
+            row = self._rows[mark] = self._parking.row(mark)
+        delivered, new = self._taken.get(mark, (0, 0))
+        if not holds and key.per_key and row.held + new >= key.per_key:
+            return False
+        if key.many:
+            left = key.limits(row.turn).left(self._now)
+            if (left is not None and left <= delivered) or not (holds or row.parked == row.next == 0):
+                return False
+        self._taken[mark] = delivered + 1, new + (not holds)
+        self.held[sid] = mark, place
+        return True
 
 
 class _Moves:
     """Changes of what entries are to their keys. The rows of keys are written by write(), once each."""
 
-    __slots__ = ("_counts", "_group", "_parked", "_txn", "parking")
+    __slots__ = ("_group", "_now", "_parked", "_rows", "_spent", "_txn", "parking")
 
     def __init__(self, txn: WriteTransaction, group: GroupState, key: Key) -> None:
         self._txn = txn
         self._group = group
-        self._counts: dict[bytes, list[int]] = {}
+        self._now = now_ms()
+        self._rows: dict[bytes, KeyRow] = {}
+        self._spent: set[bytes] = set()  # keys whose turns have moved
         self._parked = 0
         self.parking: Parking = Parking(txn, group, key)
 
-    def counts(self, mark: bytes) -> list[int]:
-        """How many hold a key and are parked, after the changes up to here."""
-        counts = self._counts.get(mark)
-        if counts is None:
-            counts = self._counts[mark] = list(self.parking.counts(mark))
-        return counts
+    def row(self, mark: bytes) -> KeyRow:
+        """The row of a key, after the changes up to here."""
+        row = self._rows.get(mark)
+        if row is None:
+            row = self._rows[mark] = self.parking.row(mark)
+        return row
 
     def move(self, sid: ID, mark: bytes, before: int | None, to: int | None) -> None:
         """``before`` and ``to`` None: it is not pending then."""
         if before == to:
             return
-        counts, row = self.counts(mark), pack_id(*sid)
+        held, parked, turn, next_ = self.row(mark)
+        row = pack_id(*sid)
         for place, by in ((before, -1), (to, 1)):
-            if place == HELD:
-                counts[0] += by
+            if place in (HELD, NEXT):
+                held += by
+                next_ += by if place == NEXT else 0
             elif place == PARKED:
-                counts[1] += by
+                parked += by
                 self._parked += by
                 listed = self.parking.marks + mark + row
                 if by > 0:
                     self._txn.put(listed, records.seal(listed, ()))
                 else:
                     self._txn.delete(listed)
+        self._rows[mark] = KeyRow(held, parked, turn, next_)
         about = self.parking.entries + row
         if to is None:
             self._txn.delete(about)
         else:
             self._txn.put(about, records.seal(about, (mark, to)))
 
-    def release_next(self, marks: Iterable[bytes]) -> None:
-        """Release what is parked, as far as these keys have room."""
-        released, pel = [], self._group.pel(self._txn)
-        for mark in sorted(marks):
-            counts = self.counts(mark)
-            while counts[1] and counts[0] < self.parking.key.per_key:
+    def spend(self, mark: bytes) -> None:
+        """An entry of the key is delivered: its turn moves on."""
+        if self.parking.key.many:
+            row = self.row(mark)
+            self.set_turn(mark, self.parking.key.limits(row.turn).spent(1, self._now).turn)
+            self._spent.add(mark)
+
+    def set_turn(self, mark: bytes, turn: int) -> None:
+        """Set when the rate of a key lets the next one through."""
+        self._rows[mark] = self.row(mark)._replace(turn=turn)
+
+    def release_next(self, marks: Iterable[bytes] | None = None) -> None:
+        """Release what is parked, as far as these keys have room, or all that have been looked at."""
+        released, pel, key = [], self._group.pel(self._txn), self.parking.key
+        for mark in sorted(self._rows if marks is None else marks):
+            while (row := self.row(mark)).parked and not row.next and (not key.per_key or row.held < key.per_key):
                 prefix = self.parking.marks + mark
                 first = next((row for row, _ in family_rows(self._txn, prefix) if len(row) > len(prefix)), None)
                 nack = None if first is None else pel.get(unpack_id(first[-16:]))
                 if first is None or nack is None:
-                    raise CorruptionError(f"group {shown(self._group.name)} counts {counts[1]} parked entries of a "
+                    raise CorruptionError(f"group {shown(self._group.name)} counts {row.parked} parked entries of a "
                                           "key, and none is there", stream=str(self._group.number))
                 sid = unpack_id(first[-16:])
-                self.move(sid, mark, PARKED, HELD)
-                released.append((sid, nack.count, 0))
+                self.move(sid, mark, PARKED, NEXT if key.many else HELD)
+                released.append((sid, nack.count, key.limits(row.turn).next_time(self._now) if key.many else 0))
         pel.release(released)
 
     def write(self) -> None:
         """Write the rows of keys, and the group's count."""
-        for mark, counts in self._counts.items():
+        for mark, row in self._rows.items():
             head = self.parking.marks + mark
-            if any(counts):
-                self._txn.put(head, records.seal(head, counts))
+            if not self._is_spent(row):
+                self._txn.put(head, records.seal(head, row if self.parking.key.many else row[:2]))
             elif self._txn.get(head) is not None:
                 self._txn.delete(head)
+        for mark in self._spent:
+            self._remove_behind(mark)
         key = self._group.key_limit
         if self._parked and key is not None:
             self._group.changed(self._txn)
             self._group.key_limit = key._replace(parked=key.parked + self._parked)
+
+    def _is_spent(self, row: KeyRow) -> bool:
+        """Whether a key's row says no more than none would."""
+        return not (row.held or row.parked or row.turn > self._now * self.parking.key.many)
+
+    def _remove_behind(self, mark: bytes) -> None:
+        """Remove the rows of the next keys if their turns are past, so that there are no more than twice those in use.
+
+        Keys are hashes: those behind one that is new are any two.
+        """
+        prefix = self.parking.marks
+        heads = islice(family_rows(self._txn, prefix, prefix + mark + b"\xff" * 17), _LOOKED_AT)
+        for head, value in [row for row in heads if len(row[0]) == len(prefix) + 16]:
+            if head[len(prefix):] not in self._rows and self._is_spent(KeyRow(*records.unseal(head, value))):
+                self._txn.delete(head)
 
 
 def settle(txn: WriteTransaction, group: GroupState, turns: Turns, delivered: Iterable[ID]) -> None:
@@ -238,6 +297,7 @@ def settle(txn: WriteTransaction, group: GroupState, turns: Turns, delivered: It
         if sid in turns.held:
             mark, before = turns.held[sid]
             moves.move(sid, mark, before, HELD)
+            moves.spend(mark)
     if turns.parked:
         pel = group.pel(txn)
         was = pel.find(turns.parked)
@@ -248,6 +308,8 @@ def settle(txn: WriteTransaction, group: GroupState, turns: Turns, delivered: It
             group.count_pending(txn, UNOWNED, 1)
         for sid, (mark, before) in turns.parked.items():
             moves.move(sid, mark, before, PARKED)
+    if turns.key.many:
+        moves.release_next()
     moves.write()
 
 
@@ -286,10 +348,11 @@ def require_free(txn: WriteTransaction, stream: bytes, group: GroupState, pendin
         is_free = entry is None or (turns.is_for_now(entry) and not turns.stops if nack is None else
                                     nack.consumer != UNOWNED or turns.may_claim(sid))
         if not is_free:
+            why = "for its turn among those" if key.many else "until another one"
             raise KeyBusy(
-                f"entry {make_id(*sid)} of stream {shown(stream)} waits until another one with the same field "
-                f"{shown(key.field)} has ended in group {shown(group.name)}; nothing was claimed. read() delivers it "
-                "then; configure(per_key=) lets more be worked on at once")
+                f"entry {make_id(*sid)} of stream {shown(stream)} waits {why} with the same field "
+                f"{shown(key.field)}{'' if key.many else ' has ended'} in group {shown(group.name)}; nothing was "
+                f"claimed. read() delivers it then; configure({'rate' if key.many else 'per_key'}=) lets more through")
     return turns
 
 
@@ -297,17 +360,25 @@ def rebuild(txn: WriteTransaction, header: StreamHeader, group: GroupState, key:
     """Give the group another key, or none: what is pending is parked, or released, as if it had had it from the first.
 
     What consumers hold stays with them, also where that is more than the key allows, and a retry that is not due waits
-    on, with its key or for it. Reads each entry that is pending.
+    on, with its key or for it. Turns of the same field stay. Reads each entry that is pending.
     """
+    turns, was_next, had = dict[bytes, int](), set[bytes](), group.key_limit
     for kind in (keys.KEY, keys.KEYED):
-        for row, _ in list(family_rows(txn, keys.group_family(group.number, kind, group.group))):
+        family = keys.group_family(group.number, kind, group.group)
+        for row, value in list(family_rows(txn, family)):
+            about, suffix = records.unseal(row, value), row[len(family):]
+            if kind == keys.KEYED and about[1] == NEXT:
+                was_next.add(suffix)
+            elif kind == keys.KEY and len(about) > 2 and had is not None and key is not None and had.field == key.field:
+                turns[suffix] = about[2] * key.many // had.many
             txn.delete(row)
     group.changed(txn)
     group.key_limit = key = None if key is None else key._replace(parked=0)
     pel, now = group.pel(txn), now_ms()
     rows = list(pel.scan(StreamID.MIN, StreamID.MAX)) if group.pending else []
+    waited = {sid for sid, nack in rows if is_parked(nack) or pack_id(*sid) in was_next}
     if key is None:
-        pel.release([(sid, nack.count, 0) for sid, nack in rows if is_parked(nack)])
+        pel.release([(sid, nack.count, 0) for sid, nack in rows if sid in waited])
         return
     marks: dict[ID, bytes] = {}
     for at in range(0, len(rows), _PIECE):
@@ -317,6 +388,8 @@ def rebuild(txn: WriteTransaction, header: StreamHeader, group: GroupState, key:
             if mark is not None:
                 marks[sid] = mark
     moves = _Moves(txn, group, key)
+    for mark, turn in turns.items():
+        moves.set_turn(mark, turn)
     for sid, nack in rows:
         if nack.consumer != UNOWNED and sid in marks:
             moves.move(sid, marks[sid], None, HELD)
@@ -324,16 +397,20 @@ def rebuild(txn: WriteTransaction, header: StreamHeader, group: GroupState, key:
     for sid, nack in rows:
         if nack.consumer != UNOWNED:
             continue
-        was_parked, place = is_parked(nack), None
+        place = None
         if sid in marks:
-            may_hold = key.order or was_parked or not nack.count
+            may_hold = key.order or sid in waited or not nack.count
+            is_due = sid in waited or nack.time <= now
             place = WAITS
-            if may_hold and moves.counts(marks[sid])[0] < key.per_key:
+            if key.many and is_due:
+                place = PARKED
+            elif may_hold and (not key.per_key or moves.row(marks[sid]).held < key.per_key):
                 place = HELD
-            elif may_hold and (was_parked or nack.time <= now):
+            elif may_hold and is_due:
                 place = PARKED
             moves.move(sid, marks[sid], None, place)
-        if (place == PARKED) != was_parked:
+        if place == PARKED or sid in waited:
             due.append((sid, nack.count, PARKED_UNTIL if place == PARKED else 0))
-    moves.write()
     pel.release(due)
+    moves.release_next()
+    moves.write()

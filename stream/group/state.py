@@ -106,13 +106,20 @@ class Limits(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A limit for each value of a field; see parking.py."""
+    """The limits for each value of a field, of what is held at once or of the rate; see parking.py."""
 
     field: bytes
-    per_key: int = 1  # entries that hold one key at most
+    per_key: int = 1  # entries that hold one key at most; 0: any number
     order: bool = False  # what waits for a retry keeps its key
     max_parked: int = 100_000
     parked: int = 0
+    many: int = 0  # the rate of each value, as in Limits
+    window: int = 0
+    burst: int = 1
+
+    def limits(self, turn: int) -> Limits:
+        """The rate of one value, whose turn that is."""
+        return Limits(0, self.many, self.window, self.burst, turn)
 
 
 class ConsumerState:

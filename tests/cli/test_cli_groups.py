@@ -89,7 +89,7 @@ def test_info_shows_the_groups_of_a_stream(raxlog_cli: Run, billing: str) -> Non
         {"name": "billing", "consumers": 1, "pending": 2, "last_delivered_id": "2-1", "entries_read": 2, "lag": 1,
          "redis_lag": 1, "gone": 0, "max_in_flight": None, "rate": None, "burst": None, "held": None,
          "limited_by": None, "limited_until": None, "key": None, "per_key": None, "order": None, "max_parked": None,
-         "parked": 0, "stopped_by": None}
+         "parked": 0, "stopped_by": None, "rate_key": None}
     ]
 
 

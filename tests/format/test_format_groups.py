@@ -31,6 +31,7 @@ from raw_records import raw_records, resealed
 from raxlog.stream import stream as stream_module
 from raxlog.stream.group import deliver as group_read_module
 from raxlog.stream.group import group as group_module
+from raxlog.stream.group import parking as parking_module
 
 PAGE = Path(__file__).parents[2] / "docs" / "format-groups.md"
 READERS = Path(__file__).parents[1] / "support" / "readers"
@@ -56,7 +57,7 @@ def standing_clock() -> Iterator[Clock]:
     """A clock that goes on only when told to."""
     clock = Clock()
     with ExitStack() as stack:
-        for module in (group_module, group_read_module, stream_module):
+        for module in (group_module, group_read_module, parking_module, stream_module):
             stack.enter_context(patch.object(module, "now_ms", clock))
         yield clock
 
@@ -371,14 +372,19 @@ def test_keys_of_entries(store: raxlog.Store, clock: Clock) -> None:
     group.read("x", count=9)
     found = assert_same(store, clock).groups[b"orders"][b"billing"]
     mark = xxhash.xxh3_128_digest(b"a")
-    assert (found.limits, found.key) == (None, [b"n", 1, True, 100_000, 2])
+    assert (found.limits, found.key) == (None, [b"n", 1, True, 100_000, 2, 0, 0, 1])
     assert found.places == {ids[0]: (mark, 1), ids[1]: (mark, 2), ids[3]: (xxhash.xxh3_128_digest(b"b"), 1),
                             ids[4]: (mark, 2)}
     group.configure(order=False, max_in_flight=5)
     group.nack(ids[0], delay=5, consumer="x")
     found = assert_same(store, clock).groups[b"orders"][b"billing"]
     assert [found.places[sid][1] for sid in (ids[0], ids[1], ids[4])] == [0, 1, 2]
-    group.configure(key=0)
+    group.configure(key=0, rate_key="n", rate=(1, 60.0))
+    assert [entry.id for entry in group.read("x", count=9, claim_idle=1000)] == ids[1:2]
+    found = assert_same(store, clock).groups[b"orders"][b"billing"]
+    assert (found.limits, found.key) == ([5, 0, 0, 1, 0], [b"n", 0, False, 100_000, 0, 1, 60_000, 1])
+    assert [found.places[sid][1] for sid in (ids[0], ids[1], ids[4])] == [0, 1, 3]
+    group.configure(rate=0)
     assert assert_same(store, clock).groups[b"orders"][b"billing"].places == {}
 
 

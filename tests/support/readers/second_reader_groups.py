@@ -283,21 +283,30 @@ def read_places(
     found = {identity(sid): record(value) for sid, value in rows_of(families, number, 0x39, group).items()}
     demand(key is not None or not found, "a group without a key has rows of keys")
     wanted: dict[bytes, list[int]] = {}
+    has_rate = key is not None and key[5] > 0
     for sid, (mark, place) in found.items():
-        demand(sid in pel and len(mark) == 16 and place in (0, 1, 2), "an entry's key")
-        counts = wanted.setdefault(mark, [0, 0])
-        if place:
-            counts[place - 1] += 1
+        demand(sid in pel and len(mark) == 16 and place in ((0, 1, 2, 3) if has_rate else (0, 1, 2)), "an entry's key")
+        counts = wanted.setdefault(mark, [0, 0, 0])
+        counts[0] += place in (1, 3)
+        counts[1] += place == 2
+        counts[2] += place == 3
         if place == 2:
             wanted[mark + b"".join(half.to_bytes(8, "big") for half in sid)] = []
     rows = {mark: record(value) for mark, value in rows_of(families, number, 0x38, group).items()}
-    demand(rows == {mark: row for mark, row in wanted.items() if row != [0, 0]}, "a key's rows")
-    waiting = [row[0] for row in wanted.values() if row and row[1]]
-    demand(key is None or all(held >= key[1] for held in waiting), "an entry is parked, and its key is free")
+    for mark, row in rows.items():
+        if len(mark) == 16:
+            demand(len(row) == (4 if has_rate else 2) and any(row), "a key's row")
+            row[2:] = row[3:] if has_rate else [0]
+    demand({mark: row for mark, row in rows.items() if row != [0, 0, 0]} ==
+           {mark: row for mark, row in wanted.items() if row != [0, 0, 0]}, "a key's rows")
+    for row in wanted.values():
+        if key is not None and row and row[1]:
+            demand(row[2] == 1 or 0 < key[1] <= row[0], "an entry is parked, and its key is free")
+        demand(not row or row[2] <= 1, "two entries of a key are the next")
     parked = {sid for sid, (_, place) in found.items() if place == 2}
     never = {sid for sid, entry in pel.items() if entry.consumer is None and entry.time == 2**64 - 1}
     demand(parked == never, "an entry is parked by its key or by its time, not by both")
-    demand(key is None or (len(key) == 5 and key[4] == len(parked)), "a group counts other parked entries")
+    demand(key is None or (len(key) == 8 and key[4] == len(parked)), "a group counts other parked entries")
     return {sid: (mark, place) for sid, (mark, place) in found.items()}
 
 

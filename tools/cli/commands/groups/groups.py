@@ -170,6 +170,7 @@ def _rate(typed: str) -> tuple[int, float]:
      argument("--rate", type=_rate, metavar="N/TIME",
               help="deliver N entries in a time at most, as in 100/1m or 5/1s; 0: no rate"),
      argument("--burst", type=positive, metavar="N", help="so many may come at once after a pause (default 1)"),
+     argument("--rate-key", metavar="FIELD", help="the rate is for each value of this field; '': for the group"),
      argument("--key", metavar="FIELD", help="of entries with one value in this field its consumers hold --per-key at "
               "a time; '': no key"),
      argument("--per-key", type=positive, metavar="N", help="(default 1)"),
@@ -187,11 +188,13 @@ def _configure_group(args: argparse.Namespace) -> None:
         group.configure(max_in_flight=args.max_in_flight, burst=args.burst,
                         rate=0 if args.rate is not None and not args.rate[0] else args.rate,
                         key=0 if args.key == "" else args.key, per_key=args.per_key,
+                        rate_key=0 if args.rate_key == "" else args.rate_key,
                         order=None if args.order is None else args.order == "yes", max_parked=args.max_parked)
         info = group.info()
     held = "any number of entries" if info.max_in_flight is None else output.many(info.max_in_flight, "entry")
     rate = "at any rate" if info.rate is None else (
-        f"{info.rate[0]:,} in {info.rate[1]:,g} s, {info.burst:,} at once after a pause")
+        f"{info.rate[0]:,} in {info.rate[1]:,g} s, {info.burst:,} at once after a pause"
+        f"{'' if info.rate_key is None else f', for each {output.text(info.rate_key)}'}")
     by_key = "" if info.key is None else (
         f", {output.many(info.per_key or 1, 'entry')} of one {output.text(info.key)} at a time"
         f"{' and in their order' if info.order else ''}")
