@@ -93,8 +93,10 @@ class Overlay:
         if value is not None and not version.listed:
             order = self.order
             at = len(order) if order and key > order[len(order) - 1] else bisect_left(order, key)
-            if at == len(order) or order[at] != key:  # an exception may have struck between these two
-                order.insert(at, key)
+            if at == len(order):
+                order.append(key)
+            elif order[at] != key:  # an exception may have struck between these two
+                order[at:at] = (key,)  # moves what is behind as one block; insert() goes item by item
             version.listed = True
             self.moves += 1
         return before

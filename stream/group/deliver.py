@@ -30,6 +30,7 @@ from __future__ import annotations
 import collections
 import math
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain, islice, takewhile
 from typing import NamedTuple, TypeVar
 
@@ -452,14 +453,13 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
     if passes_over:
         chunk = subject_filter.CHUNK if group.subjects or count is None else min(count + 1, subject_filter.CHUNK)
         cancelled: list[StreamID] = []
-        matches = _for_group(txn, group, cancelled, turns)
-        if turns is not None:
-            takes = _until_stopped(turns, takes)
         if turns is not None and not group.subjects and group.cancelled <= group.last:
             entries, passed = _read_by_key(txn, stream, group, turns, count, takes)
         else:
+            matches = _for_group(txn, group, cancelled, turns)
+            until = takes if turns is None else partial(turns.has_taken, takes)
             entries, passed = subject_filter.read_matching(txn, stream.number, header, group.last, matches, count,
-                                                           takes, chunk)
+                                                           until, chunk)
         for sid in cancelled:
             group.pass_over(txn, sid)
         if passed:
@@ -497,7 +497,7 @@ def _read_by_key(txn: WriteTransaction, stream: StreamWriter, group: GroupState,
         some = read_on(txn, stream.number, stream.header, last, chunk, group.place, stream.stored)
         for entry in some:
             if turns.is_for_now(entry):
-                if takes is not None and not takes(entry):
+                if not turns.has_taken(takes, entry):
                     return found, passed
                 found.append(entry)
             passed.append(entry.id)
@@ -505,11 +505,6 @@ def _read_by_key(txn: WriteTransaction, stream: StreamWriter, group: GroupState,
             return found, passed
         last = some[-1].id
     return found, passed
-
-
-def _until_stopped(turns: parking.Turns, takes: Takes | None) -> Takes:
-    """The same ``takes``, which also ends the delivery where no more may be parked."""
-    return lambda entry: not turns.stops and (takes is None or takes(entry)) and turns.has_taken(entry)
 
 
 def _for_group(txn: RaxTransaction, group: GroupState, cancelled: list[StreamID],
@@ -576,10 +571,13 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     """
     if count == 0 or group.pending == 0:
         return [], False
-    released_by = due_by(group, now) if wanted.min_idle is None else now
-    if wanted.min_idle is None and not (
-            group.may_have_released() and (due := group.pel(txn).next_due()) is not None and due <= released_by):
-        return [], False
+    released_by = now
+    if wanted.min_idle is None:
+        if not group.may_have_released():
+            return [], False
+        due, released_by = group.pel(txn).next_due(), due_by(group, now)
+        if due is None or due > released_by:
+            return [], False
     stream.flush(txn)  # the PEL must not be written to while it is looked through
     pel = group.pel(txn, now)
     more = pel.set_back(AT_ONCE) == AT_ONCE

@@ -30,7 +30,7 @@ An entry without the field has no key, and no rows here. Rows are there only whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -113,11 +113,11 @@ class Turns:
 
     def __init__(self, txn: RaxTransaction, group: GroupState, key: Key, count: int | None = None) -> None:
         self.key: Key = key
-        self._parking = Parking(txn, group, key)
-        self._now = now_ms()
+        self.parking: Parking = Parking(txn, group, key)
+        self._now = now_ms() if key.many else 0
         self._taken: dict[bytes, tuple[int, int]] = {}  # of a key, by this call: delivered, and which did not hold it
         self._pending = group.pel(txn).last() if group.pending else None  # none behind it is pending
-        self._rows: dict[bytes, KeyRow] = {}  # of keys, before the call
+        self.rows: dict[bytes, KeyRow] = {}  # of keys, before the call
         self.held: dict[ID, tuple[bytes, int | None]] = {}  # what is to hold its key, and what it was to it
         self.parked: dict[ID, tuple[bytes, int | None]] = {}
         self.stops = False
@@ -125,7 +125,7 @@ class Turns:
 
     def is_for_now(self, entry: Entry) -> bool:
         """Whether an entry may be delivered. Else it is to be parked; or the read ends before it, and this is True."""
-        parking = self._parking
+        parking = self.parking
         if self._left == 0 or len(self.parked) >= _PARKED_AT_ONCE:
             self.stops = True
             return True
@@ -144,9 +144,9 @@ class Turns:
             self.parked[sid] = mark, place
         return False
 
-    def has_taken(self, entry: Entry) -> bool:
-        """Count an entry that may be delivered; False where the read ends before it."""
-        if self.stops:
+    def has_taken(self, takes: Callable[[Entry], bool] | None, entry: Entry) -> bool:
+        """Count an entry that may be delivered; False where the read ends before it, as ``takes`` may also say."""
+        if self.stops or (takes is not None and not takes(entry)):
             return False
         if self._left is not None:
             self._left -= 1
@@ -157,7 +157,7 @@ class Turns:
 
         ``parks``: else it is to be parked. Without that, one that holds its key needs no turn.
         """
-        was = self._parking.of(sid)
+        was = self.parking.of(sid)
         if was is None or (was[1] == HELD and not parks):
             return True
         if was[1] != PARKED and self._may_go(sid, *was):
@@ -171,9 +171,9 @@ class Turns:
         key, holds = self.key, place in (HELD, NEXT)
         if holds and not key.many:
             return True
-        row = self._rows.get(mark)
+        row = self.rows.get(mark)
         if row is None:
-            row = self._rows[mark] = self._parking.row(mark)
+            row = self.rows[mark] = self.parking.row(mark)
         delivered, new = self._taken.get(mark, (0, 0))
         if not holds and key.per_key and row.held + new >= key.per_key:
             return False
@@ -189,22 +189,23 @@ class Turns:
 class _Moves:
     """Changes of what entries are to their keys. The rows of keys are written by write(), once each."""
 
-    __slots__ = ("_group", "_now", "_parked", "_rows", "_spent", "_txn", "parking")
+    __slots__ = ("_before", "_group", "_now", "_parked", "_rows", "_spent", "_txn", "parking")
 
-    def __init__(self, txn: WriteTransaction, group: GroupState, key: Key) -> None:
+    def __init__(self, txn: WriteTransaction, group: GroupState, key: Key, turns: Turns | None = None) -> None:
         self._txn = txn
         self._group = group
-        self._now = now_ms()
-        self._rows: dict[bytes, KeyRow] = {}
+        self._now = now_ms() if key.many else 0
+        self._before: dict[bytes, KeyRow] = {} if turns is None else turns.rows
+        self._rows: dict[bytes, KeyRow] = {}  # what has changed
         self._spent: set[bytes] = set()  # keys whose turns have moved
         self._parked = 0
-        self.parking: Parking = Parking(txn, group, key)
+        self.parking: Parking = Parking(txn, group, key) if turns is None else turns.parking
 
     def row(self, mark: bytes) -> KeyRow:
         """The row of a key, after the changes up to here."""
-        row = self._rows.get(mark)
+        row = self._rows.get(mark) or self._before.get(mark)
         if row is None:
-            row = self._rows[mark] = self.parking.row(mark)
+            row = self._before[mark] = self.parking.row(mark)
         return row
 
     def move(self, sid: ID, mark: bytes, before: int | None, to: int | None) -> None:
@@ -244,7 +245,7 @@ class _Moves:
         self._rows[mark] = self.row(mark)._replace(turn=turn)
 
     def release_next(self, marks: Iterable[bytes] | None = None) -> None:
-        """Release what is parked, as far as these keys have room, or all that have been looked at."""
+        """Release what is parked, as far as these keys have room, or all that have changed."""
         released, pel, key = [], self._group.pel(self._txn), self.parking.key
         for mark in sorted(self._rows if marks is None else marks):
             while (row := self.row(mark)).parked and not row.next and (not key.per_key or row.held < key.per_key):
@@ -292,7 +293,7 @@ class _Moves:
 
 def settle(txn: WriteTransaction, group: GroupState, turns: Turns, delivered: Iterable[ID]) -> None:
     """Note what a call has found: the entries delivered hold their keys, and what had to wait is parked."""
-    moves = _Moves(txn, group, turns.key)
+    moves = _Moves(txn, group, turns.key, turns)
     for sid in delivered:
         if sid in turns.held:
             mark, before = turns.held[sid]

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -410,6 +410,47 @@ def check_names(folder: Path, acks: list[Any]) -> None:
     assert problems(folder / "s.rax") == []
 
 
+def prepare_limits(folder: Path, **limits: Any) -> None:
+    """Four entries of two keys, for a group with limits."""
+    prepare(folder, group=True)
+    with opened(folder) as store:
+        store.stream("a").extend([{"v": n, "k": key} for n, key in enumerate("xxyx")])
+        store.stream("a").group("g").configure(**limits)
+
+
+def works(folder: Path, ack: Ack, name: str, *, times: int = 4, retries: bool = False) -> None:
+    """Work for a while on each entry; the first time, where it ``retries``, in vain."""
+    with opened(folder) as store:
+        group = store.stream("a").group("g")
+        for _ in range(times):
+            for entry in group.read(name, count=2, timeout=30.0, claim_idle=1000.0):
+                began, [row] = time.monotonic(), group.pending_entries(entry.id, entry.id)
+                delivered = time.time() - (row.idle or 0.0)
+                time.sleep(0.01)
+                ack(("worked", entry.id, entry.fields["k"], began, time.monotonic(), delivered))
+                if retries and entry.deliveries == 1:
+                    group.nack(entry.id, consumer=name, delay=1.0)
+                elif group.ack(entry.id, consumer=name):
+                    ack(("acked", entry.id))
+
+
+def check_limits(folder: Path, acks: list[Any], *, by_key: bool, seconds: float = 0.0) -> None:
+    """Two entries, or two of one key, were delivered in their order, and worked on one after the other.
+
+    With a rate they need not be the latter, but were delivered so many seconds apart.
+    """
+    runs = sorted((one for one in acks if one[0] == "worked"), key=lambda one: one[5])
+    for (_, sid, key, _, ended, delivered), (_, other, of, began, _, at) in combinations(runs, 2):
+        if not by_key or key == of:
+            assert sid <= other, runs
+            assert at - delivered >= seconds - 0.002 if seconds else ended <= began, runs
+    acked = [one[1] for one in acks if one[0] == "acked"]
+    with raxlog.open(folder / "s.rax") as store:
+        assert sorted(acked) == [entry.id for entry in store.stream("a")]
+        assert store.stream("a").group("g").pending().total == 0
+    assert problems(folder / "s.rax") == []
+
+
 SCENARIOS: dict[str, Scenario] = {
     "append": Scenario(prepare, [partial(appends, process=n) for n in (1, 2, 3)], check_all),
     "relaxed": Scenario(prepare, [partial(appends, process=1, durability="relaxed"), partial(appends, process=2),
@@ -450,4 +491,14 @@ SCENARIOS: dict[str, Scenario] = {
     "schedule": Scenario(partial(prepare, group=True), [partial(plans, name="one"), partial(plans, name="two")],
                          check_ticks),
     "unique": Scenario(partial(prepare, group=True), [takes_names, takes_names, ends_names], check_names),
+    "keys": Scenario(partial(prepare_limits, key="k", order=True),
+                     [partial(works, name="one", retries=True), partial(works, name="two", retries=True)],
+                     partial(check_limits, by_key=True)),
+    "limit": Scenario(partial(prepare_limits, max_in_flight=1),
+                      [partial(works, name="one"), partial(works, name="two")], partial(check_limits, by_key=False)),
+    "rate": Scenario(partial(prepare_limits, rate=(1, 5.0)), [partial(works, name="one"), partial(works, name="two")],
+                     partial(check_limits, by_key=False, seconds=4.98)),
+    "rate by key": Scenario(partial(prepare_limits, rate=(1, 5.0), rate_key="k"),
+                            [partial(works, name="one"), partial(works, name="two")],
+                            partial(check_limits, by_key=True, seconds=4.98)),
 }
