@@ -341,7 +341,7 @@ class Store:
         from .index.subjects.remote_interest import RemoteInterest  # noqa: PLC0415 - only programs with routes load it
 
         self._source.require_open()
-        return RemoteInterest(self._source)
+        return RemoteInterest(self._source, self._streams.encoding)
 
     def watch(self, subject: Text, queue: Text | None = None) -> Watch:
         """Report when a subject gets its first subscription in any process, and when it loses its last.

@@ -104,7 +104,7 @@ def _subscriptions(txn: RaxTransaction, owners: set[int]) -> Iterator[str]:
     for record in sublist.all_subscriptions(txn):
         what = f"subscription {record.id} to {subjects.shown(record.subject)}"
         if record.kind == LIVE:
-            owner = owner_of(record)
+            owner = owner_of(record.owner)
             if owner is not None and owner not in owners:
                 yield f"{what} is live, and its owner is not recorded"
         elif STREAM_OPTION in record.options:  # else it was inserted by way of store.subjects

@@ -23,7 +23,6 @@ from ...storage.log.transaction import WriteTransaction
 from ...storage.tree.lmdb_errors import translated
 from ...stream.entries.session import StoreSource, ask
 from ..subjects import sublist
-from ..subjects.subscription import Subscription
 from . import channel_index
 from .channel_index import OWNER_BYTES
 
@@ -107,11 +106,11 @@ def owner_bytes(owner: int) -> bytes:
     return owner.to_bytes(OWNER_BYTES, "big")
 
 
-def owner_of(record: Subscription) -> int | None:
-    """The process of a live subscription; None where it was not made by subscribe(), and has another owner."""
-    if len(record.owner) != OWNER_BYTES or record.owner[0]:  # numbers have 56 bits
+def owner_of(owner: bytes) -> int | None:
+    """The process that is a live subscription's owner; None where subscribe() has not made it, and it has another."""
+    if len(owner) != OWNER_BYTES or owner[0]:  # numbers have 56 bits
         return None
-    return int.from_bytes(record.owner, "big")
+    return int.from_bytes(owner, "big")
 
 
 def remove_owner(txn: WriteTransaction, owner: int) -> None:

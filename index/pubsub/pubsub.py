@@ -160,7 +160,7 @@ class PubSub:
         self._limits = limits
         self._encoding = encoding
         self._leases = source.env.attached(Leases)
-        self.subjects: Sublist = Sublist(source)
+        self.subjects: Sublist = Sublist(source, encoding=encoding)
         self._details: dict[int, Detail] = {}
         self._dispatcher: Dispatcher | None = None
         self._channels: Channels | None = None
@@ -284,7 +284,7 @@ class PubSub:
         record = sublist.get(txn, number)
         detail: Detail
         if record.kind == LIVE:
-            owner = owner_of(record)
+            owner = owner_of(record.owner)
             detail = _ELSEWHERE if owner is None else owner
         else:
             stream = record.options.get(STREAM_OPTION)

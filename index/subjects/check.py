@@ -211,7 +211,7 @@ def _remote(txn: RaxTransaction) -> Iterator[str]:
             yield f"remote interest: {error}"
             continue
         if row.weight < 1 or not subjects.is_valid(row.subject):
-            yield f"remote interest of route {row.route!r} in {subjects.shown(row.subject)} cannot have been stored"
+            yield f"remote interest of route {row.route!r} in {row.subject!r:.80} cannot have been stored"
     for key, value in family_rows(txn, remote_interest.BY_ROUTE):
         mirrors += 1
         try:
@@ -222,7 +222,7 @@ def _remote(txn: RaxTransaction) -> Iterator[str]:
             yield f"remote interest: {error}"
             continue
         if not same:
-            yield f"remote interest of route {row.route!r} in {subjects.shown(row.subject)} differs in its two rows"
+            yield f"remote interest of route {row.route!r} in {row.subject!r:.80} differs in its two rows"
     try:
         stated = remote_interest.count(txn)
     except RaxlogError as error:

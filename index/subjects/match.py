@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakSet
 
 from ...storage.errors import InvalidArgument
@@ -49,7 +49,8 @@ from ...storage.format.records import unseal
 from ...storage.log.cursor import cursor_over
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
-from ...stream.node.arguments import Text, whole
+from ...stream.node.arguments import Text, text_of, whole
+from ...stream.node.entry import UNDECODABLE
 from . import subject as subjects
 from .sublist import LITERALS, STAMP, STATE_KEY, WILDCARDS, all_rows, decode_row, further_rows, ids_of, state_of
 
@@ -62,7 +63,8 @@ _HITS, _MISSES = 0, 1
 _NEVER = b"never"  # no record looks like this
 
 
-class Member(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Member(Figures):
     """A member of a queue group that a subject has reached."""
 
     id: int
@@ -70,36 +72,55 @@ class Member(NamedTuple):
     kind: int
 
 
-class Match:
-    """The subscribers of a subject: every plain one, and one member of each queue group.
+@dataclass(frozen=True, slots=True)
+class Subscribers(Figures):
+    """Who gets a message of a subject: every plain subscriber, and one member of each queue group. False if none does.
 
-    ``by_kind``  {kind: IDs} of the plain subscribers
+    ``by_kind``  {kind: IDs} of the plain subscribers; kind 1 is live, 2 durable, 3 a binding
     ``queues``   {queue: its members}, over all patterns of the queue that match: one group
+    ``fanout``   deliveries: plain subscribers, and 1 for each queue group
 
-    Not to be changed: the cache shares it. The order is unspecified, and every ID occurs once.
+    The order is unspecified, and every ID occurs once. Shared by all who ask for the subject: not to be changed.
+    """
+
+    by_kind: dict[int, tuple[int, ...]]
+    queues: dict[Text, tuple[Member, ...]]
+    fanout: int
+
+    def __bool__(self) -> bool:
+        return self.fanout > 0
+
+    @property
+    def plain(self) -> tuple[int, ...]:
+        """The IDs of the plain subscribers, of all kinds."""
+        return tuple([number for ids in self.by_kind.values() for number in ids])
+
+
+class Match:
+    """The subscribers of a subject as the cache keeps them; users get subscribers(), which has the meaning of each.
+
     ``targets`` holds what publishing has looked up about it.
     """
 
-    __slots__ = ("by_kind", "fanout", "queues", "targets")
+    __slots__ = ("_shown", "by_kind", "fanout", "queues", "targets")
 
     def __init__(self, by_kind: dict[int, tuple[int, ...]], queues: dict[bytes, tuple[Member, ...]]) -> None:
         self.by_kind: dict[int, tuple[int, ...]] = by_kind
         self.queues: dict[bytes, tuple[Member, ...]] = queues
         self.fanout: int = sum(map(len, by_kind.values())) + len(queues)  # deliveries: a group counts once
         self.targets: object = None
+        self._shown: dict[str | None, Subscribers] = {}
 
     def __bool__(self) -> bool:
         return self.fanout > 0
 
-    def __repr__(self) -> str:
-        return f"<Match {self.by_kind} {self.queues}>"
-
-    @property
-    def plain(self) -> tuple[int, ...]:
-        """The IDs of the plain subscribers, of all kinds."""
-        if len(self.by_kind) == 1:
-            return next(iter(self.by_kind.values()))
-        return tuple([number for ids in self.by_kind.values() for number in ids])
+    def subscribers(self, encoding: str | None) -> Subscribers:
+        """The same as a user gets it, with the names of queues as text where there is an encoding."""
+        shown = self._shown.get(encoding)
+        if shown is None:
+            queues = {text_of(name, encoding): group for name, group in self.queues.items()}
+            shown = self._shown[encoding] = Subscribers(self.by_kind, queues, self.fanout)
+        return shown
 
     @property
     def size(self) -> int:
@@ -215,7 +236,7 @@ def reverse_match(txn: RaxTransaction, pattern: str | bytes) -> Match:
 class PatternInterest(Figures):
     """A pattern, and how many plain subscriptions and members of queue groups it has."""
 
-    subject: bytes
+    subject: str
     plain: int
     queued: int
 
@@ -228,7 +249,7 @@ def patterns(txn: RaxTransaction, within: str | bytes = ">") -> Iterator[Pattern
     for pattern, key, value in overlapping(txn, within):
         rows = all_rows(txn, key, value)
         plain = sum(row.queue is None for row in rows)
-        yield PatternInterest(pattern, plain, len(rows) - plain)
+        yield PatternInterest(pattern.decode("utf-8", UNDECODABLE), plain, len(rows) - plain)
 
 
 # -- the patterns of a group's filter (stream/group/subject_filter.py) ---------------------

@@ -26,6 +26,7 @@ from ...storage.format.records import seal, unseal
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction, family_rows
 from ...stream.entries.session import Source, ask, asking, changing
+from ...stream.node.arguments import Text, text_of
 from . import subject as subjects
 from .match import heads
 from .subscription import checked_weight, name_bytes, sized
@@ -39,10 +40,10 @@ BY_ROUTE = family(0, REMOTE_BY_ROUTE)
 class RemoteSubscription(Figures):
     """One row of remote interest. ``weight`` is 1 where there is no queue."""
 
-    route: bytes
-    account: bytes
-    subject: bytes
-    queue: bytes | None = None
+    route: Text
+    account: Text
+    subject: Text
+    queue: Text | None = None
     weight: int = 1
 
 
@@ -50,8 +51,8 @@ class RemoteSubscription(Figures):
 class RemoteMatch(Figures):
     """Where a message must be sent: every plain route, and one route of each queue."""
 
-    plain: tuple[bytes, ...]  # routes, each once however many of its patterns match
-    queues: dict[bytes, dict[bytes, int]]  # queue -> {route: weight}, over all patterns
+    plain: tuple[Text, ...]  # routes, each once however many of its patterns match
+    queues: dict[Text, dict[Text, int]]  # queue -> {route: weight}, over all patterns
 
 
 def apply(txn: WriteTransaction, route: str | bytes, account: str | bytes, subject: str | bytes,
@@ -128,8 +129,8 @@ def match_remote(txn: RaxTransaction, account: str | bytes, subject: str | bytes
     Where several patterns of a queue match, the weights of a route add up: each pattern has
     members of its own. SubjectError for a subject that is invalid or has a wildcard.
     """
-    plain: dict[bytes, None] = {}
-    queues: dict[bytes, dict[bytes, int]] = {}
+    plain: dict[Text, None] = {}
+    queues: dict[Text, dict[Text, int]] = {}
     for row in _matching(txn, account, subject):
         if row.queue is None:
             plain[row.route] = None
@@ -224,22 +225,36 @@ def _count_up(txn: WriteTransaction, by: int) -> None:
 class RemoteInterest:
     """``store.remote``: the functions above, each a transaction of its own."""
 
-    __slots__ = ("_source",)
+    __slots__ = ("_encoding", "_source")
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, encoding: str | None = None) -> None:
         self._source = source
+        self._encoding = encoding
 
     apply: Final = changing(apply)
     update: Final = changing(update)
     remove: Final = changing(remove)
     remove_route: Final = changing(remove_route)
     has_interest: Final = asking(has_remote_interest)
-    match: Final = asking(match_remote)
     __len__: Final = asking(count)
+
+    def match(self, account: str | bytes, subject: str | bytes) -> RemoteMatch:
+        """Which routes want this literal subject of the account, and with which weights. See match_remote()."""
+        found = ask(self._source, lambda txn: match_remote(txn, account, subject))
+        return RemoteMatch(tuple(map(self._text, found.plain)), {
+            self._text(queue): {self._text(route): weight for route, weight in routes.items()}
+            for queue, routes in found.queues.items()
+        })
 
     def __iter__(self) -> Iterator[RemoteSubscription]:
         """All rows of one moment, by account and subject; in memory, 100 bytes and the names of each."""
-        return iter(ask(self._source, lambda txn: list(all_remote(txn))))
+        for row in ask(self._source, lambda txn: list(all_remote(txn))):
+            queue = None if row.queue is None else self._text(row.queue)
+            subject = text_of(subjects.raw_subject(row.subject), "utf-8")
+            yield RemoteSubscription(self._text(row.route), self._text(row.account), subject, queue, row.weight)
+
+    def _text(self, name: Text) -> Text:
+        return text_of(name_bytes(name, "name"), self._encoding)
 
     def __bool__(self) -> bool:
         return True

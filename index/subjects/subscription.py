@@ -15,12 +15,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from ...storage import clocks
 from ...storage.errors import CorruptionError, InvalidArgument, InvalidName
+from ...storage.figures import Figures
 from ...storage.format.keys import SUBSCRIPTION, family
 from ...storage.format.records import seal, unseal
+from ...stream.node.arguments import Text, text_of
+from ...stream.node.entry import UNDECODABLE
+from ...stream.node.stream_id import time_at
 from . import subject as subjects
 
 LIVE = 1
@@ -37,8 +43,23 @@ ROWS = family(0, SUBSCRIPTION)
 _NO_OPTIONS: Mapping[str, Any] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class SubscriptionInfo(Figures):
+    """A subscription as users get it. ``owner``, ``queue`` and ``name`` are text in a store of text."""
+
+    id: int  # never used again
+    subject: str
+    kind: int  # 1 live, 2 durable, 3 a binding
+    owner: Text
+    queue: Text | None
+    weight: int
+    name: Text | None
+    options: dict[str, object]
+    created: datetime
+
+
 class Subscription(NamedTuple):
-    """One subscription, as inserted and as read back. Make it with Subscription.of()."""
+    """One subscription, as inserted and as stored. Make it with Subscription.of()."""
 
     subject: bytes
     kind: int = LIVE
@@ -64,6 +85,18 @@ class Subscription(NamedTuple):
             subjects.raw_subject(subject), kind, owner, queue, weight, name,  # type: ignore[arg-type]
             {} if options is None else options,
         ))
+
+    def info(self, encoding: str | None) -> SubscriptionInfo:
+        """The same as users get it, with text where there is an encoding."""
+        queue, name, options = self.queue, self.name, dict(self.options)
+        stream = options.get(STREAM_OPTION)
+        if isinstance(stream, bytes):
+            options[STREAM_OPTION] = text_of(stream, encoding)
+        return SubscriptionInfo(
+            self.id, self.subject.decode("utf-8", UNDECODABLE), self.kind, text_of(self.owner, encoding),
+            None if queue is None else text_of(queue, encoding), self.weight,
+            None if name is None else text_of(name, encoding), options, time_at(self.created_ms),
+        )
 
 
 def name_bytes(name: str | bytes, what: str) -> bytes:

@@ -58,7 +58,7 @@ def test_a_reader_made_from_the_page_sees_what_raxlog_sees(tmp_path: Path, seed:
         index = Sublist(store._source)
         fill(index, seed)
         mine = {one.id: one for one in index}
-        patterns = {one.subject: one.plain + one.queued for one in index.patterns()}
+        patterns = {one.subject.encode(): one.plain + one.queued for one in index.patterns()}
         subjects = ["a", "b", "a.a", "a.é", "b.a*.a", "hot", "a.b.a.b", "nobody.at.all"]
         matched = [index.match(subject) for subject in subjects]
         generation = index.generation
@@ -68,7 +68,8 @@ def test_a_reader_made_from_the_page_sees_what_raxlog_sees(tmp_path: Path, seed:
                        for row in remote_interest.all_remote(txn)}
     theirs = read_index(path)
     assert {n: tuple(row) for n, row in theirs.subscriptions.items()} == {
-        n: (s.subject, s.kind, s.owner, s.queue, s.weight, s.name, s.options, s.created_ms) for n, s in mine.items()
+        n: (s.subject.encode(), s.kind, s.owner, s.queue, s.weight, s.name, s.options,
+            round(s.created.timestamp() * 1000)) for n, s in mine.items()
     }
     assert {pattern: len(ids) for pattern, ids in theirs.patterns.items()} == patterns
     assert theirs.remotes == remotes

@@ -285,12 +285,12 @@ def test_a_publish_makes_a_durable_stream_that_was_deleted_anew_with_its_place(s
 
 def test_a_weight_given_anew_replaces_the_old_one_and_none_given_keeps_it(store: raxlog.Store) -> None:
     def weight() -> int:
-        return store.subjects.get(store.subjects.match("a").queues[b"q"][0].id).weight
+        return store.subjects.get(store.subjects.match("a").queues["q"][0].id).weight
 
     for given, then in ((5, 5), (None, 5), (9, 9), (9, 9), (None, 9), (1, 1)):
         store.subscribe_durable("a", durable="d", queue="q", weight=given).close()
         assert weight() == then
-        assert store.subjects.match("a").queues[b"q"][0].weight == then
+        assert store.subjects.match("a").queues["q"][0].weight == then
     with pytest.raises(raxlog.InvalidArgument, match="weight=0"):
         store.subscribe_durable("a", durable="d", queue="q", weight=0)
     assert weight() == 1

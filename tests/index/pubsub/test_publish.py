@@ -380,7 +380,7 @@ def test_what_others_put_into_the_index_is_passed_over_and_kept(store: raxlog.St
             assert store.publish("a", {"n": n}) == 1
         assert numbers(live, 3) == [0, 1, 2]
     assert store.publish("a", {"n": 3}) == 0
-    assert store.subjects.get(number).subject == b"a"
+    assert store.subjects.get(number).subject == "a"
 
 
 class Unreadable(inbox.Inbox[Any]):

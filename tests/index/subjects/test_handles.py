@@ -113,3 +113,32 @@ def test_configure_gives_what_has_changed(store: raxlog.Store) -> None:
 def test_every_name_of_the_face_is_there() -> None:
     assert [name for name in raxlog.__all__ if not hasattr(raxlog, name)] == []
     assert not hasattr(raxlog, "Nothing")
+
+
+@pytest.mark.parametrize(("encoding", "kept"), [("utf-8", "caf\udce9"), (None, b"caf\xe9")], ids=["text", "bytes"])
+def test_the_index_of_subjects_gives_names_as_the_store_does(tmp_path: Path, encoding: Any, kept: str | bytes) -> None:
+    with raxlog.open(tmp_path / "store.rax", encoding=encoding) as store:
+        store.bind("orders.>", kept)
+        index = store.subjects
+        number = index.insert("orders.é", owner=kept, queue=kept, name=kept, options={"at": 7})
+        found = index.get(number)
+        assert (found.subject, found.owner, found.queue, found.name) == ("orders.é", kept, kept, kept)
+        assert found == index.by_name(kept) == index.by_owner(kept)[0] == index.by_queue(kept)[0]
+        assert found.to_dict() | {"created": None} == {
+            "id": number, "subject": "orders.é", "kind": 1, "owner": kept, "queue": kept, "weight": 1,
+            "name": kept, "options": {"at": 7}, "created": None,
+        }  # fmt: skip
+        match = index.match(found.subject)
+        assert match == index.match_many([found.subject])[0] == index.reverse_match(found.subject)
+        assert match.to_dict() == {
+            "by_kind": {3: match.plain}, "queues": {kept: ({"id": number, "weight": 1, "kind": 1},)}, "fanout": 2,
+        }  # fmt: skip
+        (bound,) = (index.get(one) for one in match.plain)
+        assert (bound.subject, bound.options) == ("orders.>", {"stream": kept})
+        assert {one.subject for one in index.patterns()} == {"orders.>", "orders.é"}
+        assert index.remove(number) == found
+        assert [one.id for one in index] == [bound.id]
+        store.remote.apply(kept, kept, found.subject, kept, 2)
+        (row,) = store.remote
+        assert row.to_dict() == {"route": kept, "account": kept, "subject": found.subject, "queue": kept, "weight": 2}
+        assert store.remote.match(kept, found.subject).to_dict() == {"plain": (), "queues": {kept: {kept: 2}}}

@@ -157,7 +157,7 @@ def test_a_store_gives_its_remote_interest(store: raxlog.Store) -> None:
     assert remote_interest.update("r1", "A", "orders.*", "q", 2)
     assert remote_interest.has_interest("A", "orders.eu")
     found = remote_interest.match("A", "orders.eu")
-    assert (sorted(found.plain), found.queues) == ([b"r1", b"r2"], {b"q": {b"r1": 2}})
+    assert (sorted(found.plain), found.queues) == (["r1", "r2"], {"q": {"r1": 2}})
     assert (len(remote_interest), len(list(remote_interest))) == (3, 3)
     assert remote_interest.remove("r2", "A", "orders.>")
     assert (remote_interest.remove_route("r1", "B"), remote_interest.remove_route("r1")) == (0, 2)

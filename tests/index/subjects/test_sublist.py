@@ -57,7 +57,7 @@ def test_everything_survives_a_reopening(tmp_path) -> None:
     with raxlog.open(tmp_path / "s.rax") as store:
         index = Sublist(store._source)
         assert index.get(number) == before
-        assert (before.subject, before.owner, before.queue, before.weight) == (b"a.*", b"me", b"q", 7)
+        assert (before.subject, before.owner, before.queue, before.weight) == ("a.*", b"me", b"q", 7)
         assert (before.name, before.options, before.kind) == (b"n", {"stream": "s"}, DURABLE)
         assert index.generation == generation
         assert index.match("a.b").queues[b"q"][0].id == number
@@ -324,6 +324,6 @@ def sublist_overlap(a: str, b: str) -> bool:
 def test_patterns_are_listed_with_their_counts(index: Sublist) -> None:
     for pattern, queue in (("a.b", None), ("a.b", None), ("a.b", "q"), ("a.*", "q"), ("c.>", None), ("b", None)):
         index.insert(pattern, queue=queue)
-    every = [PatternInterest(*one) for one in ((b"a.b", 2, 1), (b"b", 1, 0), (b"a.*", 0, 1), (b"c.>", 1, 0))]
+    every = [PatternInterest(*one) for one in (("a.b", 2, 1), ("b", 1, 0), ("a.*", 0, 1), ("c.>", 1, 0))]
     assert index.patterns() == every
     assert index.patterns("a.>") == [every[0], every[2]]

@@ -9,13 +9,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from .....index.pubsub.leases import owner_of
 from .....index.subjects import subject as subjects
-from .....index.subjects.subscription import BINDING, DURABLE, LIVE, STREAM_OPTION, Subscription
+from .....index.subjects.subscription import BINDING, DURABLE, LIVE, STREAM_OPTION
 from .....storage.errors import NoSubscription
 from .....store import Store
 from .... import output
@@ -95,13 +96,13 @@ def _interested(store: Store, subject: bytes) -> list[dict[str, Any]]:
     numbers = [*found.plain, *(member.id for group in found.queues.values() for member in group)]
     for number in sorted(numbers):
         try:
-            record: Subscription = store.subjects.get(number)
+            record = store.subjects.get(number)
         except NoSubscription:
             continue  # it ended after the match
         row: dict[str, Any] = {
             "id": record.id, "kind": _KINDS[record.kind], "subject": record.subject, "queue": record.queue,
         }
-        owner = owner_of(record)
+        owner = owner_of(os.fsencode(record.owner))
         if record.kind == LIVE:
             if owner is None or owner not in owners:
                 continue  # its process has died, or no publish would count it
