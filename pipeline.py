@@ -18,6 +18,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from .index.pubsub.pubsub import PubSub
+from .storage.handles import made_by_a_call
 from .stream.entries.batch import BatchSource, kept
 from .stream.entries.session import StoreSource
 from .stream.group.group import Group
@@ -147,6 +148,7 @@ class Pipeline(QueuedCalls[CommitScope]):
 
     __slots__ = ("_batch", "_source", "_steps")
 
+    @made_by_a_call
     def __init__(self, source: StoreSource, streams: Streams, pubsub: PubSub) -> None:
         self._source = source
         self._batch = BatchSource(source)

@@ -26,6 +26,7 @@ from .storage.engine.registry import Share
 from .storage.errors import InvalidArgument, TransactionError
 from .storage.folder import directory
 from .storage.fork_hooks import look
+from .storage.handles import made_by_a_call
 from .storage.notices import report
 from .storage.tree.lmdb_errors import translated
 from .storage.wake.stop import StopFlag
@@ -62,6 +63,7 @@ class Store:
 
     __slots__ = ("__weakref__", "_env", "_pubsub", "_source", "_streams")
 
+    @made_by_a_call
     def __init__(self, share: Share, encoding: str | None, lock_timeout: float, limits: NodeLimits) -> None:
         self._env = share.env
         self._source = StoreSource(share, lock_timeout)

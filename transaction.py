@@ -28,6 +28,7 @@ from weakref import ref
 from .index.pubsub.pubsub import Binding, PubSub, Reached
 from .storage.errors import NotOwner, TransactionError
 from .storage.fork_hooks import look
+from .storage.handles import made_by_a_call
 from .storage.log.transaction import WriteTransaction
 from .storage.tree.lmdb_errors import is_failure, translate_error
 from .stream.entries.retention import Retention
@@ -204,6 +205,7 @@ class Transaction(CommitScope):
 
     __slots__ = ("_ended", "_owner", "_spoiled", "_steps", "_store_source", "_thread", "_txn")
 
+    @made_by_a_call
     def __init__(self, source: StoreSource, streams: Streams, pubsub: PubSub) -> None:
         super().__init__(streams, pubsub, _TransactionSource(self))
         self._store_source = source

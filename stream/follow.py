@@ -15,6 +15,7 @@ from typing import Any, Generic, Self
 
 from ..storage import clocks
 from ..storage.errors import TransactionError
+from ..storage.handles import made_by_a_call
 from ..storage.wake.stop import StopFlag, is_stopped
 from .entries.header import shown
 from .entries.session import Source, StoreSource
@@ -31,6 +32,7 @@ class Follower(Generic[V]):
     __slots__ = ("_entries", "_last", "_name", "_number", "_range", "_source", "_stop", "_timeout", "_waits_for",
                  "after")
 
+    @made_by_a_call
     def __init__(self, source: Source, name: bytes, after: IDLike, timeout: float | None, stop: StopFlag | None,
                  entries: Callable[..., Iterator[Entry[V]]]) -> None:
         if not isinstance(source, StoreSource):

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 
 from ..storage.errors import CorruptionError, InvalidArgument, InvalidName
 from ..storage.format import keys, records
+from ..storage.handles import made_by_a_call
 from ..storage.log.transaction import WriteTransaction
 from ..storage.trees.rax import Rax, RaxTransaction, family_rows
 from .entries.session import PIECE, Source
@@ -33,6 +34,7 @@ class State(MutableMapping[Name, bytes]):
 
     __slots__ = ("_encoding", "_source")
 
+    @made_by_a_call
     def __init__(self, source: Source, encoding: str | None = None) -> None:
         self._source = source
         self._encoding = encoding

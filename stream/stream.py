@@ -27,6 +27,7 @@ from ..storage.errors import (
     NoStream,
     StoreError,
 )
+from ..storage.handles import made_by_a_call
 from ..storage.log.transaction import WriteTransaction
 from ..storage.wake.stop import StopFlag
 from .columns import scan
@@ -54,7 +55,7 @@ from .jobs.deferred import Deferred
 from .jobs.schedules import Coalesce, Schedule
 from .node.arguments import Codec, Compression, Name, Refs, Text, member_name, text_of, texts_of, whole
 from .node.decode import flatten
-from .node.entry import Flattened, flatten_all
+from .node.entry import Flattened, flatten_all, typed
 from .node.stream_id import (
     AUTO,
     IDLike,
@@ -95,6 +96,7 @@ class Stream(Generic[V]):
 
     __slots__ = ("_codec", "_codec_in_use", "_encoding", "_limits", "_model", "_name", "_number", "_source")
 
+    @made_by_a_call
     def __init__(self, source: Source, name: bytes, limits: NodeLimits, encoding: str | None,
                  codec: str | None = None, model: Model | None = None) -> None:
         self._source = source
@@ -606,7 +608,7 @@ class Stream(Generic[V]):
               number: int | None = None) -> Iterator[Entry[V]]:
         found: Iterator[Any] = range_read.read_range(self._source, self._name, first, last, count, reverse,
                                                      self._encoding, number)
-        return found if self._model is None else (entry.typed(self._model) for entry in found)
+        return found if self._model is None else (typed(entry, self._model) for entry in found)
 
     def follow(self, after: IDLike = "$", timeout: float | None = None, *, stop: StopFlag | None = None) -> Follower[V]:
         """Iterate over the entries after ``after`` as they are appended by any process, in the order of their IDs.

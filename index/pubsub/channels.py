@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.figures import Figures
+from ...storage.handles import made_by_a_call
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import StoreSource, ask
@@ -67,6 +68,7 @@ class Subscriber(LiveInbox[ChannelMessage]):
     could read them (it is not known for which subscribers they were).
     """
 
+    @made_by_a_call
     def __init__(self, live: Dispatcher, encoding: str | None, max_queued: int, callback: Callback) -> None:
         super().__init__(callback, live.callbacks, max_queued, partial(_formed, encoding))
         self._live = live
@@ -192,6 +194,7 @@ class Subscriber(LiveInbox[ChannelMessage]):
 class Channels:
     """Redis' channels of a store: ``store.channels``."""
 
+    @made_by_a_call
     def __init__(self, source: StoreSource, leases: Leases, live: Callable[[], Dispatcher],
                  encoding: str | None) -> None:
         self._source = source

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 
 from ...storage.errors import InvalidArgument, NoGroup, RaxlogError, StreamExists
+from ...storage.handles import made_by_a_call
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries import header as headers
@@ -117,6 +118,7 @@ class DurableSubscription(Inbox[Message]):
     ``subject``, ``name``, ``queue`` are as subscribed; ``id`` is its ID in the store.
     """
 
+    @made_by_a_call
     def __init__(self, source: StoreSource, live: Dispatcher, leases: Leases, wanted: Subscription, limits: NodeLimits,
                  encoding: str | None, callback: Callable[[Message], object] | None, ack_wait: float,
                  prefetch: int, *, keep_weight: bool = True) -> None:

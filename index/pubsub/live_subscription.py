@@ -17,6 +17,7 @@ from functools import partial
 from typing import Self
 
 from ...storage.errors import TransactionError
+from ...storage.handles import made_by_a_call
 from ...storage.log.transaction import WriteTransaction
 from ...stream.node.arguments import Text, text_of
 from ...stream.node.entry import UNDECODABLE
@@ -84,6 +85,7 @@ class LiveSubscription(LiveInbox[Message]):
     the store, never used again.
     """
 
+    @made_by_a_call
     def __init__(self, live: Dispatcher, wanted: Subscription, encoding: str | None, max_queued: int,
                  callback: Callable[[Message], object] | None) -> None:
         super().__init__(callback, live.callbacks, max_queued, partial(_formed, encoding))

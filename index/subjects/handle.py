@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
+from ...storage.handles import made_by_a_call
 from ...stream.entries.session import Source, ask, asking, changing
 from ...stream.node.arguments import Text
 from . import match as matching
@@ -31,6 +32,7 @@ class Sublist:
 
     __slots__ = ("_encoding", "_source", "cache")
 
+    @made_by_a_call
     def __init__(self, source: Source, cache: Cache | None = None, encoding: str | None = None) -> None:
         self._source = source
         self._encoding = encoding

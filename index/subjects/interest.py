@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from ...storage import clocks
 from ...storage.errors import StoreClosed
+from ...storage.handles import made_by_a_call
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
 from ...stream.entries.session import StoreSource, ask
@@ -48,6 +49,7 @@ class Watch:
 
     __slots__ = ("_closed", "_probe", "_reported", "_source")
 
+    @made_by_a_call
     def __init__(self, source: StoreSource, subject: str | bytes, queue: str | bytes | None = None) -> None:
         self._source = source
         wanted = None if queue is None else name_bytes(queue, "queue")

@@ -23,6 +23,7 @@ from ...storage.errors import CorruptionError, InvalidArgument, SubjectError
 from ...storage.figures import Figures
 from ...storage.format.keys import MAX_KEY, REMOTE, REMOTE_BY_ROUTE, REMOTE_COUNT, family
 from ...storage.format.records import seal, unseal
+from ...storage.handles import made_by_a_call
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction, family_rows
 from ...stream.entries.session import Source, ask, asking, changing
@@ -227,6 +228,7 @@ class RemoteInterest:
 
     __slots__ = ("_encoding", "_source")
 
+    @made_by_a_call
     def __init__(self, source: Source, encoding: str | None = None) -> None:
         self._source = source
         self._encoding = encoding

@@ -28,6 +28,7 @@ from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import InvalidArgument, InvalidStreamID
 from ...storage.figures import Figures
 from ...storage.format import keys
+from ...storage.handles import made_by_a_call
 from ...storage.log.transaction import WriteTransaction
 from ..entries import delete as deleting
 from ..entries import header as headers
@@ -90,6 +91,7 @@ class DeadLetters(Generic[V]):
 
     __slots__ = ("_encoding", "_group", "_mark", "_name", "_origin", "_shown", "_source")
 
+    @made_by_a_call
     def __init__(self, source: Source, stream: bytes, group: bytes, shown: Callable[..., list[typed.Entry[V]]],
                  encoding: str | None, name: Name | None) -> None:
         self._source = source

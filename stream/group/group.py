@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overlo
 
 from ...storage import clocks
 from ...storage.errors import ConsumerBusy, CorruptionError, InvalidArgument, RaxlogError, StoreClosed, TransactionError
+from ...storage.handles import made_by_a_call
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
@@ -99,6 +100,7 @@ class Group(Generic[V]):
 
     __slots__ = ("_encoding", "_model", "_name", "_seen", "_source", "_stream")
 
+    @made_by_a_call
     def __init__(self, source: Source, stream: bytes, name: bytes, encoding: str | None,
                  model: Model | None = None) -> None:
         self._source = source

@@ -17,6 +17,7 @@ from typing import Any
 
 from ...storage import clocks
 from ...storage.errors import InvalidArgument, LockTimeout, StoreFull
+from ...storage.handles import made_by_a_call
 from ...storage.log.transaction import WriteTransaction
 from ..entries import deferred as records
 from ..entries import header as headers
@@ -46,6 +47,7 @@ class Deferred:
 
     __slots__ = ("_due", "_encoding", "_flat", "_number", "_place", "_source", "_stream", "is_new")
 
+    @made_by_a_call
     def __init__(self, source: Source, stream: bytes, encoding: str | None, number: int, due: int, place: int,
                  flat: list[bytes]) -> None:
         self._source = source

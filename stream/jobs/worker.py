@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypedDict
 
 from ...storage import clocks, fork_hooks
 from ...storage.errors import InvalidArgument, LockTimeout, MalformedValue, NotOwner, RaxlogError, StoreFull
+from ...storage.handles import made_by_a_call
 from ...storage.notices import report
 from ...storage.threads import start
 from ...storage.wake.stop import Stop, StopFlag
@@ -168,6 +169,7 @@ class WorkerOptions(TypedDict, total=False):
 class Worker:
     """Runs a function for each entry of a group, or of several. Made by group.worker(), which explains the settings."""
 
+    @made_by_a_call
     def __init__(self, duties: Sequence[Duty], read_first: ReadFirst, back_every: int,
                  begin: Callable[[], AbstractContextManager[Handle]] | None, *, name: Name | None = None,
                  threads: int = 1, lease: float = 30.0, max_deliveries: int = 20, retry: object = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.format import keys
-from .entry import UNDECODABLE, as_texts
+from .entry import UNDECODABLE, as_texts, typed
 from .model import Model
 
 MAX_MEMBER_NAME = 1 << 16
@@ -73,7 +73,7 @@ def texts_of(entries: list[Any], encoding: str | None, model: Model | None = Non
     """Entries as they are returned: with text where the store is open with an encoding, values of the handle's type."""
     if encoding is not None:
         return as_texts(entries, encoding, UNDECODABLE, model)
-    return entries if model is None else [entry.typed(model) for entry in entries]
+    return entries if model is None else [typed(entry, model) for entry in entries]
 
 
 def stored_bytes(name: object, what: str) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from ...storage.errors import InvalidFields, MalformedValue
 from .model import Model
@@ -140,11 +140,6 @@ class Entry:
         return decoded(self.ms, self.seq, self.names, self.values, int(self.subject is not None or has_own(self.names)),
                        getattr(self, "_encoding", None) or "utf-8", getattr(self, "_model", None))
 
-    def typed(self, model: Model | None) -> Self:
-        """Make ``value`` return objects of the model; returns the entry."""
-        self._model = model
-        return self
-
     def decoded(self, encoding: str | None = None, errors: str | None = None) -> Entry:
         """The same entry with ``str`` instead of ``bytes``; itself if it is already decoded.
 
@@ -216,6 +211,12 @@ def has_own(names: list[Any]) -> bool:  # cimport
 def as_dict(names: list[Any], values: list[Any]) -> dict[Any, Any]:  # cimport
     """Both rows as a dict: the inner loop of every scan."""
     return Fields(zip(names, values, strict=True))
+
+
+def typed(entry: Entry, model: Model | None) -> Any:
+    """The entry, whose ``value`` is an object of the model from now on."""
+    entry._model = model
+    return entry
 
 
 def as_texts(entries: list[Any], encoding: str, errors: str, model: Model | None) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pydoc
 import re
 import subprocess
 import sys
@@ -169,6 +170,9 @@ def test_a_class_that_a_call_makes_says_which_and_shows_no_constructor() -> None
         where = f"aio.{kind.__name__}" if kind.__name__ in raxlog.aio.__all__ else kind.__name__
         assert f"{where}()" in REFERENCE
         assert re.search(r"\b[Mm]ade by |\(\) makes", kind.__doc__ or ""), kind
+        assert not inspect.signature(kind).parameters
+        shown = pydoc.plain(pydoc.render_doc(kind))
+        assert re.search(r"__init__\(self.*\n.*the class says which call makes one", shown)
 
 
 def test_every_page_is_in_the_index() -> None:

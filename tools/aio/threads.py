@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from weakref import ref
 
 from ...storage.errors import StoreClosed, StoreError
+from ...storage.handles import made_by_a_call
 from ...storage.wake.stop import Waker
 from ...store import Store, parts
 from ...stream.entries.batch import BatchSource, kept
@@ -118,6 +119,7 @@ def _wake(loop: asyncio.AbstractEventLoop, threads: ref[Threads]) -> None:
 class Handle(Generic[H]):
     """A handle of a loop's tasks: the plain one, and, where it can be, the same bound to the batch. Cheap to make."""
 
+    @made_by_a_call
     def __init__(self, threads: Threads, plain: H) -> None:
         handle: Any = plain
         is_whole = isinstance(plain, Store | Worker)  # no handle on a part of a store

@@ -19,6 +19,7 @@ from typing import Generic, Self, TypeVar
 
 from ...storage import clocks
 from ...storage.errors import InvalidArgument, RaxlogError
+from ...storage.handles import made_by_a_call
 from ...stream.entries.session import ask
 from ...stream.follow import Follower, waits_for
 from ...stream.group import claim, deliver
@@ -58,6 +59,7 @@ class Readiness(Generic[T]):
     has taken nothing; the next in the queue then looks.
     """
 
+    @made_by_a_call
     def __init__(self, threads: Threads, look: Callable[[], Awaitable[Look[T]]], seconds: float,
                  key: Hashable = None) -> None:
         self._threads = threads

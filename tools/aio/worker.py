@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from ...storage import fork_hooks
 from ...storage.errors import InvalidArgument
+from ...storage.handles import made_by_a_call
 from ...storage.threads import start
 from ...stream.group.group import Group
 from ...stream.jobs.outcome import Cancelled, Counts, Snooze, TimeLimit
@@ -114,6 +115,7 @@ class AsyncWorker(Handle[Worker]):
     name: Attribute[Worker, bytes] = Attribute(lambda worker: worker.name)
     counts: Attribute[Worker, Counts] = Attribute(lambda worker: worker.counts)
 
+    @made_by_a_call
     def __init__(self, threads: Threads, plain: Worker, handlers: Iterable[object]) -> None:
         super().__init__(threads, plain)
         self._awaited = [handler for handler in handlers if isinstance(handler, Awaited)]
