@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from ....storage.errors import InvalidArgument
 from ..record import recorder
-from .report import ModeResult
 from .stage import Stage
+from .tally import Tally
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Errors:
         how = ", ".join(filter(None, ("sticky" if self.sticky else "", "late" if self.late else "", *calls)))
         return f"errors({self.error}: {how})"
 
-    def run(self, stage: Stage, result: ModeResult) -> None:
+    def run(self, stage: Stage, result: Tally) -> None:
         """Count the calls of an undisturbed run, then make each of them fail."""
         calls = ("write",) if self.error == "short" else self.calls
         classes = recorder.classes_of(calls)
@@ -76,7 +76,7 @@ class Errors:
         if missed and not result.reached:
             stage.fail(result, "every call", "never reached: no error was injected")
 
-    def _fail(self, stage: Stage, result: ModeResult, number: int, action: int, error: int, classes: int) -> bool:
+    def _fail(self, stage: Stage, result: Tally, number: int, action: int, error: int, classes: int) -> bool:
         """Make one call of a run fail. False: the run has made fewer."""
         run = stage.run(target=number, action=action, error=error, sticky=self.sticky, classes=classes)
         result.count(run.fired_at)

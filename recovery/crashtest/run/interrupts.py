@@ -27,8 +27,8 @@ from typing import Any
 from ....storage import clocks
 from ....storage.errors import InvalidArgument, RaxlogError
 from .child import Ack, read_acks
-from .report import ModeResult
 from .stage import Stage
+from .tally import Tally
 
 _OUTSIDE = ("raxlog.recovery.crashtest", "threading", "contextlib")  # never interrupted, and no part of the workload
 _SOON, _APART = 20e-6, 500e-6  # seconds to the next signal after a miss; after a hit
@@ -78,7 +78,7 @@ class Interrupts:
     def name(self) -> str:
         return f"interrupts({self.how})"
 
-    def run(self, stage: Stage, result: ModeResult) -> None:
+    def run(self, stage: Stage, result: Tally) -> None:
         """Measure an undisturbed run, then raise at moments drawn from it."""
         if not stage.undisturbed(result, watched=False, workload=functools.partial(self._perform, stage, (), False)):
             return
@@ -94,7 +94,7 @@ class Interrupts:
         if not result.cases and not result.failed:
             stage.fail(result, "every run", f"never reached: {self.inside}")
 
-    def _interrupt(self, stage: Stage, result: ModeResult, moments: tuple[int, ...]) -> int:
+    def _interrupt(self, stage: Stage, result: Tally, moments: tuple[int, ...]) -> int:
         """One run, and the check while it lives. Returns how many exceptions were raised."""
         folder, acks = stage.fresh(), stage.scratch / "acks-interrupts"
         ended, struck, stacks = (stage.scratch / name for name in ("ended", "struck", "stacks"))

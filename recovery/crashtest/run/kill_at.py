@@ -26,8 +26,8 @@ from pathlib import Path
 from ....storage import crash_point
 from ....storage.errors import InvalidArgument
 from ..record import recorder
-from .report import ModeResult
 from .stage import Stage
+from .tally import Tally
 
 
 class Points:
@@ -48,7 +48,7 @@ class Points:
     def name(self) -> str:
         return f"kill at points({', '.join(self.patterns)})"
 
-    def run(self, stage: Stage, result: ModeResult) -> None:
+    def run(self, stage: Stage, result: Tally) -> None:
         """Find the points, then kill at each hit of each."""
         counted = stage.scratch / "points"
         counted.write_bytes(b"")
@@ -66,7 +66,7 @@ class Points:
         for name, hit in stage.each(result, wanted):
             self._kill(stage, result, name, hit)
 
-    def _kill(self, stage: Stage, result: ModeResult, name: str, hit: int) -> None:
+    def _kill(self, stage: Stage, result: Tally, name: str, hit: int) -> None:
         counted = stage.scratch / "hits"
         counted.write_bytes(b"")
         run = stage.run(watched=False, before=lambda: crash_point.listen(_PointLog(counted, name, hit)))
@@ -120,7 +120,7 @@ class SystemCalls:
         self.classes: int = recorder.classes_of(tuple(calls))
         self.halves: bool = halves
 
-    def run(self, stage: Stage, result: ModeResult) -> None:
+    def run(self, stage: Stage, result: Tally) -> None:
         """Count the calls of an undisturbed run, then kill before each."""
         run = stage.undisturbed(result, classes=self.classes)
         if run is None:
@@ -140,7 +140,7 @@ class SystemCalls:
         if missed == result.planned:
             stage.fail(result, "every call", "never reached: no run was killed")
 
-    def _kill(self, stage: Stage, result: ModeResult, number: int, action: int) -> str:
+    def _kill(self, stage: Stage, result: Tally, number: int, action: int) -> str:
         """Kill one run there. Returns the class of the call that was struck, or "" if none."""
         run = stage.run(target=number, action=action, classes=self.classes)
         where = f"{'half of' if action == recorder.KILL_HALF else 'before'} call {number}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,9 @@ from ..record import images, recorder
 from ..record.disk import DiskModel, File, Folder
 from ..record.images import Choice, Image, lay_out
 from .child import Ack, Checker, Runner, RunResult, ack_of
-from .report import ModeResult, Moment
+from .report import Moment
 from .stage import ENOUGH, MOST_KEPT, Stage
+from .tally import Tally
 
 _PASSES = 6
 _BATCH = 8  # images checked at once
@@ -57,7 +58,7 @@ class PowerCut:
     def ignored(self) -> tuple[str, ...]:
         return (self.ignore,) if isinstance(self.ignore, str) else tuple(self.ignore)
 
-    def run(self, stage: Stage, result: ModeResult) -> None:
+    def run(self, stage: Stage, result: Tally) -> None:
         run = stage.undisturbed(result, log=True)
         if run is None:
             return
@@ -86,8 +87,8 @@ class PowerCut:
         if found.unsteady:
             result.notes.append(f"{found.unsteady} images failed only in a process that had checked others before")
         self._keep_failures(stage, result, run, acks, found)
-        for row in result.timeline:
-            row.images, row.failed = found.at.get(row.event, 0), found.failed_at.get(row.event, 0)
+        result.timeline = [replace(row, images=found.at.get(row.event, 0), failed=found.failed_at.get(row.event, 0))
+                           for row in result.timeline]
 
     def _one_pass(self, stage: Stage, run: RunResult, acks: list[Any], moments: list[int], each: int,
                   number: int, found: _Cuts) -> int:
@@ -110,7 +111,7 @@ class PowerCut:
                 found.add(ended.acks[0])
         return len(found.digests) - known
 
-    def _keep_failures(self, stage: Stage, result: ModeResult, run: RunResult, acks: list[Any], found: _Cuts) -> None:
+    def _keep_failures(self, stage: Stage, result: Tally, run: RunResult, acks: list[Any], found: _Cuts) -> None:
         """Keep the first failing images, the very first shrunk."""
         failures = sorted(found.failures, key=lambda failure: (failure[0], len(failure[1].changes)))[:MOST_KEPT]
         worker = _Worker(self, stage, run, acks, stage.scratch / "image-kept")

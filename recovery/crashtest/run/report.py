@@ -17,8 +17,10 @@ import shlex
 import sys
 import warnings
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from ....storage.figures import Figures
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 
@@ -34,8 +36,8 @@ class CrashTestFailed(AssertionError):
     """A crash that the code under test does not survive; the message is the report."""
 
 
-@dataclass
-class Failure:
+@dataclass(frozen=True, slots=True)
+class Failure(Figures):
     """One crash after which the check failed."""
 
     mode: str
@@ -53,9 +55,13 @@ class Failure:
             return ""
         return f"{shlex.quote(sys.executable)} -m raxlog.recovery.crashtest {shlex.quote(self.kept)}"
 
+    def to_dict(self) -> dict[str, object]:
+        """All of it by name, with ``replay``."""
+        return Figures.to_dict(self) | {"replay": self.replay}
 
-@dataclass(slots=True)
-class Moment:
+
+@dataclass(frozen=True, slots=True)
+class Moment(Figures):
     """An event of the recorded run after which a cut may find something new, and the images drawn there."""
 
     event: int  # its number
@@ -66,8 +72,10 @@ class Moment:
     failed: int = 0
 
 
-@dataclass
-class ModeResult:
+@dataclass(frozen=True, slots=True)
+class ModeResult(Figures):
+    """What one mode of explore() has tried and found."""
+
     mode: str
     status: str = PASSED
     reason: str = ""  # why it was not run, or ended early
@@ -83,15 +91,14 @@ class ModeResult:
     notes: list[str] = field(default_factory=list)
     timeline: list[Moment] = field(default_factory=list)
 
-    def count(self, reached: str) -> None:
-        """Count a case, and the point or class of call that it reached."""
-        self.cases += 1
-        if reached:
-            self.reached[reached] = self.reached.get(reached, 0) + 1
-
     @property
     def rate(self) -> float:
+        """Crashes a second."""
         return self.cases / self.seconds if self.seconds else 0.0
+
+    def to_dict(self) -> dict[str, object]:
+        """The figures by name, with ``rate``."""
+        return Figures.to_dict(self) | {"rate": self.rate}
 
     def torn_failed(self) -> str:
         """How many of the images torn inside a sector failed, and how."""
@@ -112,8 +119,8 @@ class ModeResult:
         return text
 
 
-@dataclass
-class CrashTestReport:
+@dataclass(frozen=True, slots=True)
+class CrashTestReport(Figures):
     """The result of explore()."""
 
     workload: str
@@ -152,13 +159,7 @@ class CrashTestReport:
 
     def to_dict(self) -> dict[str, object]:
         """All of it as plain values."""
-        whole = asdict(self)
-        for mode, plain in zip(self.modes, whole["modes"], strict=True):
-            plain["rate"] = mode.rate
-            for failure, row in zip(mode.failures, plain["failures"], strict=True):
-                row["replay"] = failure.replay
-        whole["passed"] = self.passed
-        return whole
+        return Figures.to_dict(self) | {"passed": self.passed}
 
     def write_html(self, path: str | Path) -> None:
         """Write it as one HTML page, with a drawing of the timeline."""

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from ....storage.errors import InvalidArgument
 from ..record.turns import DEADLOCK, MOST_ACTORS, MOST_SWITCHES, TOO_LONG, Step, Switch, Turns, follow
-from .report import ModeResult
 from .stage import Stage
+from .tally import Tally
 
 _MOST_TIMES = 30  # as many steps as the run without a switch took, and it is stuck; that one
 _MOST_STEPS = 200_000
@@ -59,7 +59,7 @@ class Schedules:
         if self.switches is not None and len(self.switches) > MOST_SWITCHES:
             raise InvalidArgument(f"a schedule has up to {MOST_SWITCHES} switches, this one has {len(self.switches)}")
 
-    def run(self, stage: Stage, result: ModeResult) -> None:
+    def run(self, stage: Stage, result: Tally) -> None:
         """Run all schedules, or up to the first that fails."""
         workloads = stage.job.workloads if len(stage.job.workloads) > 1 else stage.job.workloads * 2
         explorer = _Explorer(stage, result, workloads, _prepared(stage, self.prepare))
@@ -128,7 +128,7 @@ class _Run(NamedTuple):
 class _Explorer:
     """Runs schedules one by one, and finds the least that fails."""
 
-    def __init__(self, stage: Stage, result: ModeResult, workloads: Sequence[Callable[..., object]],
+    def __init__(self, stage: Stage, result: Tally, workloads: Sequence[Callable[..., object]],
                  prepared: Path | None) -> None:
         self.stage = stage
         self.result = result

@@ -23,7 +23,7 @@ import tempfile
 import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -31,7 +31,8 @@ from typing import Any, Protocol, TypeVar
 from ....storage import clocks
 from ..record.recorder import Control
 from .child import Check, Checker, Runner, RunResult, Workload, become_reaper
-from .report import FAILED, NOT_RUN, CrashTestReport, Failure, ModeResult
+from .report import FAILED, NOT_RUN, CrashTestReport, Failure
+from .tally import Tally
 
 MOST_KEPT = 10  # failures of a mode that are kept in full
 _Case = TypeVar("_Case")
@@ -49,7 +50,7 @@ class Mode(Protocol):
     def needs_recorder(self) -> bool:
         """Whether it needs the recorder."""
 
-    def run(self, stage: Stage, result: ModeResult) -> None:
+    def run(self, stage: Stage, result: Tally) -> None:
         """Run all cases, and fill in the result."""
 
 
@@ -92,7 +93,7 @@ class Stage:
         """Whether the budget is used up."""
         return clocks.elapsed() > self.deadline
 
-    def is_over(self, result: ModeResult) -> bool:
+    def is_over(self, result: Tally) -> bool:
         """Whether a mode ends now: out of time, or after enough failures."""
         if result.failed >= ENOUGH:
             result.reason = f"ended after {result.failed} failures"
@@ -128,13 +129,13 @@ class Stage:
         if self._running is not None:
             self._running.kill()
 
-    def undisturbed(self, result: ModeResult, **options: Any) -> RunResult | None:
+    def undisturbed(self, result: Tally, **options: Any) -> RunResult | None:
         """A run without a crash, which must end and pass the check; else it is a failure, and None."""
         run = self.run(**options)
         wrong = f"the workload {run.ending()} with nothing done to it\n{run.error}".strip() if run.status != 0 else ""
         return run if self.settle(result, "undisturbed run", run, wrong) else None
 
-    def settle(self, result: ModeResult, where: str, run: RunResult, wrong: str = "") -> bool:
+    def settle(self, result: Tally, where: str, run: RunResult, wrong: str = "") -> bool:
         """End a run: unless it is ``wrong`` already, check its folder; then remove it. False for a failure."""
         folder = Path(run.folder)
         found = wrong or self.check(folder, run.acks)
@@ -143,7 +144,7 @@ class Stage:
         shutil.rmtree(folder)
         return found is None
 
-    def each(self, result: ModeResult, cases: Sequence[_Case]) -> Iterator[_Case]:
+    def each(self, result: Tally, cases: Sequence[_Case]) -> Iterator[_Case]:
         """The cases of a mode one by one, until it is over."""
         result.planned += len(cases)
         for case in cases:
@@ -151,7 +152,7 @@ class Stage:
                 return
             yield case
 
-    def fail(self, result: ModeResult, where: str, found: str, folder: Path | None = None,
+    def fail(self, result: Tally, where: str, found: str, folder: Path | None = None,
              acks: Sequence[Any] = (), **more: Any) -> None:
         """Count a failure; the first ones are kept, so that the check can run again."""
         result.status = FAILED
@@ -159,9 +160,9 @@ class Stage:
         if len(result.failures) >= MOST_KEPT:
             return
         failure = Failure(result.mode, where, len(acks), found, **more)
-        result.failures.append(failure)
         if folder is not None:
-            failure.kept = str(keep(self.job, failure, folder, acks))
+            failure = replace(failure, kept=str(keep(self.job, failure, folder, acks)))
+        result.failures.append(failure)
 
 
 def keep(job: Job, failure: Failure, folder: Path, acks: Sequence[Any]) -> Path:
@@ -208,10 +209,10 @@ def perform(job: Job) -> CrashTestReport:
     import_module(f"{__name__.partition('.')[0]}.store")  # by name, as it lies above: no case is to load what all use
     gc.collect()
     gc.freeze()  # children need not scan, and so copy, what exists now
-    report = CrashTestReport(", ".join(map(_name, job.workloads)), _name(job.check), job.seed)
+    results: list[Tally] = []
     for mode in job.modes:
-        result = ModeResult(mode.name)
-        report.modes.append(result)
+        result = Tally(mode.name)
+        results.append(result)
         if mode.needs_recorder and recorder is None:
             result.status, result.reason = NOT_RUN, job.no_recorder or "the recorder was not loaded"
             continue
@@ -224,7 +225,8 @@ def perform(job: Job) -> CrashTestReport:
             stage.close()
             result.seconds = clocks.elapsed() - began
             shutil.rmtree(scratch, ignore_errors=True)
-    return report
+    names = ", ".join(map(_name, job.workloads))
+    return CrashTestReport(names, _name(job.check), job.seed, [result.result() for result in results])
 
 
 def _fast_folder() -> str | None:

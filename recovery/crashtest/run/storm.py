@@ -21,8 +21,8 @@ from pathlib import Path
 from ....storage import clocks
 from ....storage.errors import InvalidArgument
 from .child import Runner
-from .report import ModeResult
 from .stage import Stage
+from .tally import Tally
 
 _ENOUGH_TO_TELL = 10  # rounds without a kill: the storm has tested nothing
 
@@ -50,7 +50,7 @@ class Storm:
         if self.rounds < 1 or self.lives < 1 or self.longest < 0:
             raise InvalidArgument("a storm has at least one round and one life, and no negative time")
 
-    def run(self, stage: Stage, result: ModeResult) -> None:
+    def run(self, stage: Stage, result: Tally) -> None:
         rng = random.Random(f"{stage.job.seed}.storm")
         folder = stage.fresh()
         acks = stage.scratch / "acks-storm"

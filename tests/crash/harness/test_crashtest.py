@@ -261,6 +261,9 @@ def test_the_report_is_written_as_json_and_as_a_page(tmp_path: Path) -> None:
     assert told["passed"] is False
     assert told["modes"][0]["failures"][0]["replay"].endswith(told["modes"][0]["failures"][0]["kept"])
     assert sum(row["images"] for row in told["modes"][0]["timeline"]) > 50
+    for part in (report, report.modes[0], report.failures[0], report.modes[0].timeline[0]):
+        with pytest.raises(AttributeError):  # as all results, it does not change
+            setattr(part, next(iter(part.to_dict())), "other")
     report.write_html(tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
     assert page.count("<svg") == 1
