@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from ...storage import clocks
-from ...storage.errors import InvalidArgument, LockTimeout, StoreFull
+from ...storage.errors import InvalidArgument, LockTimeout, StoreFull, TransactionError
 from ...storage.handles import made_by_a_call
 from ...storage.log.transaction import WriteTransaction
 from ..entries import deferred as records
@@ -48,7 +48,7 @@ class Deferred:
     __slots__ = ("_due", "_encoding", "_flat", "_number", "_place", "_source", "_stream", "is_new")
 
     @made_by_a_call
-    def __init__(self, source: Source, stream: bytes, encoding: str | None, number: int, due: int, place: int,
+    def __init__(self, source: Source | None, stream: bytes, encoding: str | None, number: int, due: int, place: int,
                  flat: list[bytes]) -> None:
         self._source = source
         self._stream = stream
@@ -81,8 +81,24 @@ class Deferred:
         return list(zip(texts[::2], texts[1::2], strict=True))
 
     def cancel(self) -> bool:
-        """Stream.cancel_deferred() with its token."""
+        """Stream.cancel_deferred() with its token. TransactionError of one that was pickled, which has no store."""
+        if self._source is None:
+            raise TransactionError(f"{self!r} was pickled, and has no store: call cancel_deferred() with its token")
         return cancel(self._source, self._stream, self.token)
+
+    def to_dict(self) -> dict[str, object]:
+        """``{"token": "1-…", "due": …, "fields": {…}, "is_new": True}``, the fields as those of Entry.to_dict()."""
+        fields = Entry(0, 0, self.pairs).to_dict()["fields"]
+        return {"token": self.token, "due": self.due, "fields": fields, "is_new": self.is_new}
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_dict() == other.to_dict() if isinstance(other, Deferred) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.token)
+
+    def __getstate__(self) -> tuple[None, dict[str, object]]:
+        return None, {name: None if name == "_source" else getattr(self, name) for name in self.__slots__}
 
     def __repr__(self) -> str:
         return f"<raxlog.Deferred {self.token}, due {self.due:%Y-%m-%d %H:%M:%S} UTC, {self.fields!r}>"

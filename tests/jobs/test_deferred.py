@@ -6,6 +6,7 @@ The clock is real. Where it is set, a library in front of clock_gettime() does t
 from __future__ import annotations
 
 import math
+import pickle
 import random
 import shutil
 import subprocess
@@ -174,6 +175,13 @@ def test_a_deferred_entry_says_what_it_is(tmp_path):
         assert repr(made) == repr(listed) == (
             f"<raxlog.Deferred {made.token}, due 2100-02-03 04:05:06 UTC, {{'a': '1', 'b': 'ü'}}>"
         )
+        assert made.to_dict() == {
+            "token": made.token, "due": made.due, "fields": {"a": "1", "b": "ü"}, "is_new": True,
+        }  # fmt: skip
+        sent = pickle.loads(pickle.dumps(made))
+        assert made == listed == sent
+        with pytest.raises(raxlog.TransactionError, match="call cancel_deferred"):
+            sent.cancel()
         info = store.stream("jobs").info()
         assert (info.deferred, info.next_due, info.length) == (1, made.due, 0)
         assert info.to_dict()["deferred"] == 1
