@@ -186,7 +186,7 @@ def _summary(txn: RaxTransaction, number: int, header: StreamHeader, size: int) 
         length=length,
         first=make_id(*header.first) if length else None,
         last=counter.select(length - 1) if length else None,
-        last_generated=make_id(*header.last),
+        last_generated_id=make_id(*header.last),
         entries_added=header.entries_added,
         base=_base(txn, number, header),
         next_ordinal=header.next_ordinal,

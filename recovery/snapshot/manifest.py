@@ -94,7 +94,7 @@ class StreamSummary(_Named):
     length: int
     first: StreamID | None  # the first and the last live entry
     last: StreamID | None
-    last_generated: StreamID
+    last_generated_id: StreamID
     entries_added: int
     base: int  # the ordinal of the first node's first entry
     next_ordinal: int

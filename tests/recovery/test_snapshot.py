@@ -55,7 +55,7 @@ def test_the_manifest_tells_what_is_in_the_copy(store: raxlog.Store, tmp_path: P
         entries = list(stream.range())
         assert (summary.length, summary.nodes) == (len(entries), info.radix_tree_keys)
         assert summary.entries_added == info.entries_added
-        assert summary.last_generated == info.last_generated_id
+        assert summary.last_generated_id == info.last_generated_id
         assert (summary.first, summary.last) == ((entries[0].id, entries[-1].id) if entries else (None, None))
         assert list(summary.points) == [
             entries[k].id for k in range(summary.every, len(entries), summary.every)

@@ -52,7 +52,7 @@ def check_summaries(streams: Sequence[StreamSummary], names: Sequence[bytes], op
     since = options.since
     for stream in streams:
         if since is not None and stream._raw in names and stream.next_ordinal > stream.length:
-            behind = stream.last_generated if stream.first is None else stream.first.prev()
+            behind = stream.last_generated_id if stream.first is None else stream.first.prev()
             if since <= behind:
                 _report(stream._raw, since, stream.first, options)
 
