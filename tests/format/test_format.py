@@ -7,6 +7,7 @@ raxlog writes ──> store ──> second_reader.py (knows the page only)
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -21,6 +22,7 @@ import second_reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raw_records import raw_records, resealed
+from raxlog.storage.format import keys
 from raxlog.stream.node import listpack
 
 PAGE = Path(__file__).parents[2] / "docs" / "format.md"
@@ -326,3 +328,16 @@ def test_the_elements_in_the_pages_table_are_what_raxlog_writes() -> None:
             assert encoded.endswith(bytes.fromhex(end))
         else:
             assert encoded == bytes.fromhex(start)
+
+
+def test_the_page_lists_every_kind_of_key_and_states_the_formats() -> None:
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    table = page.split("## 3. Keys")[1].split("## 4.")[0]
+    listed = set()
+    for first, last in re.findall(r"\| (?:0|n) \| `(\w\w)`(?: to `(\w\w)`)?", table):
+        listed |= set(range(int(first, 16), int(last or first, 16) + 1))
+    listed |= {int(second, 16) for second in re.findall(r"`\w\w`, `(\w\w)` \|", table)}
+    layout = keys.__doc__ or ""
+    assert {int(kind, 16) for kind in re.findall(r"^    (?:0|n) +(\w\w) ", layout, re.M)} <= listed
+    assert f"a format number, at present {keys.FORMAT}," in page
+    assert f"in its record, at present {keys.STORE_FORMAT}." in page
