@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """The base of what calls return. Not a tuple: a figure has its name, and no place."""
 
+    _also: ClassVar[tuple[str, ...]] = ()  # properties that to_dict() has as well
+
     def to_dict(self) -> dict[str, object]:
-        """The figures by name; those within them, too. An entry stays an entry."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        """The figures by name, with the properties that say how it went; those within them, too. An entry stays one."""
+        return {name: _plain(getattr(self, name)) for name in (*(field.name for field in fields(self)), *self._also)}
 
 
 def _plain(value: Any) -> Any:

@@ -78,6 +78,8 @@ class Problem(Figures):
 class Report(Figures):
     """The result of a check. ``problems`` holds at most 1,000; counts["problems"] is their number."""
 
+    _also = ("ok",)
+
     path: str
     generation: str
     problems: list[Problem] = field(default_factory=list)
@@ -88,9 +90,6 @@ class Report(Figures):
     @property
     def ok(self) -> bool:
         return not self.problems
-
-    def to_dict(self) -> dict[str, object]:
-        return Figures.to_dict(self) | {"ok": self.ok}
 
     def __str__(self) -> str:
         if self.ok:

@@ -30,11 +30,9 @@ from .run.injected import Errors
 from .run.interrupts import Interrupts, interrupted
 from .run.kill_at import KillAt
 from .run.power_cut import PowerCut
-from .run.report import CrashTestFailed, CrashTestReport, Failure, ModeResult
+from .run.report import CrashTestFailed, Failure, ModeResult, Report
 from .run.schedules import Schedules
 from .run.storm import Storm
-
-Report = CrashTestReport
 
 __all__ = [
     "CrashTestFailed", "Errors", "Failure", "HistoryError", "Interrupts", "KillAt", "ModeResult", "Operation",

@@ -38,6 +38,8 @@ class Loss(Figures):
 class SalvageReport(Figures):
     """The result of a salvage. ``ok`` is true if nothing is lost."""
 
+    _also = ("ok",)
+
     source: str
     destination: str
     generation: str = ""
@@ -51,9 +53,6 @@ class SalvageReport(Figures):
     @property
     def ok(self) -> bool:
         return not self.lost
-
-    def to_dict(self) -> dict[str, object]:
-        return Figures.to_dict(self) | {"ok": self.ok}
 
     def __str__(self) -> str:
         entries = sum(stream["entries"] for stream in self.streams.values())

@@ -40,6 +40,8 @@ _SPARE = 64 << 20
 class Verification(Figures):
     """The result of verify(). Each problem names the file and the place in it."""
 
+    _also = ("ok",)
+
     snapshot: str
     kind: str | None  # None: the manifest cannot be read
     files: int
@@ -50,10 +52,6 @@ class Verification(Figures):
     def ok(self) -> bool:
         """True if every byte is unchanged."""
         return not self.problems
-
-    def to_dict(self) -> dict[str, object]:
-        """The figures by name, and ``ok``."""
-        return Figures.to_dict(self) | {"ok": self.ok}
 
 
 def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str], *,

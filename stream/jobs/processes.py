@@ -45,7 +45,7 @@ class Children:
         self._refuse_held_clock()
         self._make = make
         self._require = require  # an exit status may be the handler's
-        self.places = [_Place(n) for n in range(count)]
+        self.places: list[_Place] = [_Place(n) for n in range(count)]
 
     @property
     def pids(self) -> list[int]:

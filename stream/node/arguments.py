@@ -35,10 +35,16 @@ class StreamOptions(TypedDict, total=False):
 
 
 if TYPE_CHECKING:
+    from typing import ClassVar, Protocol
+
     from _typeshed import DataclassInstance
-    from msgspec import Struct
 
     from .typed import Entry
+
+    class Struct(Protocol):
+        """A msgspec.Struct, for checkers that find no msgspec."""
+
+        __struct_fields__: ClassVar[tuple[str, ...]]
 
     Appendable = Fields | DataclassInstance | Struct  # by append(). A pydantic model is an iterable of pairs, too
 

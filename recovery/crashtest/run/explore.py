@@ -16,7 +16,7 @@ from ....storage.errors import InvalidArgument
 from ..record import recorder
 from . import stage
 from .interrupts import Interrupts
-from .report import CrashTestFailed, CrashTestReport
+from .report import CrashTestFailed, Report
 from .schedules import Schedules
 
 A = TypeVar("A")  # what a workload acknowledges
@@ -29,7 +29,7 @@ def explore(workload: Callable[[Path, Callable[[A], None]], object] |
             Sequence[Callable[[Path, Callable[[A], None]], object]], check: Callable[[Path, list[A]], object], *,
             modes: Sequence[stage.Mode], seed: int | None = None, budget: float | None = None,
             timeout: float = DEFAULT_TIMEOUT, keep: str | Path | None = None,
-            workers: int | None = None) -> CrashTestReport:
+            workers: int | None = None) -> Report:
     """Run ``workload(folder, ack)`` and crash it; run ``check(folder, acks)`` on what is left.
 
     The workload writes files in ``folder`` and calls ``ack(x)``, with any value that can be pickled,
@@ -78,7 +78,7 @@ def explore(workload: Callable[[Path, Callable[[A], None]], object] |
             f"the workload, the check and the modes must be picklable: {error}. "
             "Define the functions at the top of a module."
         ) from error
-    report: CrashTestReport | str = _performed(pickle.dumps((stage.main_file(packed), sys.path, packed)), environment)
+    report: Report | str = _performed(pickle.dumps((stage.main_file(packed), sys.path, packed)), environment)
     if isinstance(report, str):
         raise CrashTestFailed(f"the crash test could not be run: {report}")
     for mode in report.modes:

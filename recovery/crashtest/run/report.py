@@ -40,6 +40,8 @@ class CrashTestFailed(AssertionError):
 class Failure(Figures):
     """One crash after which the check failed."""
 
+    _also = ("replay",)
+
     mode: str
     where: str  # the point and its hit, the number of the call, the image
     acked: int  # acks before it
@@ -54,10 +56,6 @@ class Failure(Figures):
         if not self.kept:
             return ""
         return f"{shlex.quote(sys.executable)} -m raxlog.recovery.crashtest {shlex.quote(self.kept)}"
-
-    def to_dict(self) -> dict[str, object]:
-        """All of it by name, with ``replay``."""
-        return Figures.to_dict(self) | {"replay": self.replay}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +73,8 @@ class Moment(Figures):
 @dataclass(frozen=True, slots=True)
 class ModeResult(Figures):
     """What one mode of explore() has tried and found."""
+
+    _also = ("rate",)
 
     mode: str
     status: str = PASSED
@@ -96,10 +96,6 @@ class ModeResult(Figures):
         """Crashes a second."""
         return self.cases / self.seconds if self.seconds else 0.0
 
-    def to_dict(self) -> dict[str, object]:
-        """The figures by name, with ``rate``."""
-        return Figures.to_dict(self) | {"rate": self.rate}
-
     def torn_failed(self) -> str:
         """How many of the images torn inside a sector failed, and how."""
         return ", ".join(f"{count:,} {end}" for end, count in self.torn_ends.items()) or "0 failed"
@@ -120,8 +116,10 @@ class ModeResult(Figures):
 
 
 @dataclass(frozen=True, slots=True)
-class CrashTestReport(Figures):
+class Report(Figures):
     """The result of explore()."""
+
+    _also = ("passed",)
 
     workload: str
     check: str
@@ -157,10 +155,6 @@ class CrashTestReport(Figures):
     def __str__(self) -> str:
         return _text(self)
 
-    def to_dict(self) -> dict[str, object]:
-        """All of it as plain values."""
-        return Figures.to_dict(self) | {"passed": self.passed}
-
     def write_html(self, path: str | Path) -> None:
         """Write it as one HTML page, with a drawing of the timeline."""
         Path(path).write_text(_page(self), encoding="utf-8")
@@ -169,7 +163,7 @@ class CrashTestReport(Figures):
 # -- as text --------------------------------------------------------------------------------
 
 
-def _text(report: CrashTestReport) -> str:
+def _text(report: Report) -> str:
     lines = [f"crash test of {report.workload}, checked by {report.check}, seed {report.seed}"]
     for mode in report.modes:
         lines.append(f"  {mode.line()}")
@@ -246,7 +240,7 @@ svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; 
 """
 
 
-def _page(report: CrashTestReport) -> str:
+def _page(report: Report) -> str:
     rows, parts = [], []
     for mode in report.modes:
         css = {"failed": "failed", "not run": "not"}.get(mode.status, "passed")

@@ -31,7 +31,7 @@ from typing import Any, Protocol, TypeVar
 from ....storage import clocks
 from ..record.recorder import Control
 from .child import Check, Checker, Runner, RunResult, Workload, become_reaper
-from .report import FAILED, NOT_RUN, CrashTestReport, Failure
+from .report import FAILED, NOT_RUN, Failure, Report
 from .tally import Tally
 
 MOST_KEPT = 10  # failures of a mode that are kept in full
@@ -198,7 +198,7 @@ def load_main(path: str) -> None:
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 
 
-def perform(job: Job) -> CrashTestReport:
+def perform(job: Job) -> Report:
     """Run every mode, in this process."""
     recorder = None
     library = os.environ.get("RAXLOG_CRASHTEST_LIBRARY")
@@ -226,7 +226,7 @@ def perform(job: Job) -> CrashTestReport:
             result.seconds = clocks.elapsed() - began
             shutil.rmtree(scratch, ignore_errors=True)
     names = ", ".join(map(_name, job.workloads))
-    return CrashTestReport(names, _name(job.check), job.seed, [result.result() for result in results])
+    return Report(names, _name(job.check), job.seed, [result.result() for result in results])
 
 
 def _fast_folder() -> str | None:
