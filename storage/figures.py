@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """The base of what calls return. Not a tuple: a figure has its name, and no place."""
 
-    _also: ClassVar[tuple[str, ...]] = ()  # properties that to_dict() has as well
+    _also = tuple[str, ...]()  # properties that to_dict() has as well; an annotation would make it a field
 
     def to_dict(self) -> dict[str, object]:
         """The figures by name, with the properties that say how it went; those within them, too. An entry stays one."""

@@ -12,6 +12,7 @@ from ..storage.format import keys, records
 from ..storage.handles import made_by_a_call
 from ..storage.log.transaction import WriteTransaction
 from ..storage.trees.rax import Rax, RaxTransaction, family_rows
+from .entries.header import shown
 from .entries.session import PIECE, Source
 from .node.arguments import Fields, Name, Text, Value, stored_bytes, text_of
 
@@ -201,7 +202,7 @@ def _sealed(key: Name, value: Value) -> tuple[bytes, bytes]:
     try:
         stored = stored_bytes(value, "state value")
     except InvalidName as error:
-        raise InvalidArgument(f"the value of state key {full[9:]!r:.60}: {error}") from None
+        raise InvalidArgument(f"the value of state key {shown(full[9:])[:60]}: {error}") from None
     if len(stored) > MAX_STATE_VALUE:
         raise InvalidArgument(f"the state value has {len(stored)} bytes; {MAX_STATE_VALUE} are allowed")
     return full, records.seal(full, [stored])

@@ -67,8 +67,8 @@ def create(txn: WriteTransaction, wanted: Subscription, limits: NodeLimits, keep
     assert wanted.name is not None
     if sublist.by_name(txn, wanted.name) is None and headers.find(txn, stream_of(wanted.name)) is not None:
         raise StreamExists(
-            f"there is a stream {stream_of(wanted.name)!r}, which the new durable subscription needs for its messages; "
-            "delete or rename it, or choose another durable name"
+            f"there is a stream {headers.shown(stream_of(wanted.name))}, which the new durable subscription needs for "
+            "its messages; delete or rename it, or choose another durable name"
         )
     number = sublist.insert_many(txn, [wanted])[0]
     if not keep_weight:

@@ -20,7 +20,7 @@ from ...storage.errors import TransactionError
 from ...storage.handles import made_by_a_call
 from ...storage.log.transaction import WriteTransaction
 from ...stream.node.arguments import Text, text_of
-from ...stream.node.entry import UNDECODABLE
+from ...stream.node.entry import UNDECODABLE, Entry
 from ...stream.node.stream_id import StreamID
 from ..subjects import sublist
 from ..subjects.subscription import Subscription, row_key
@@ -72,6 +72,13 @@ class Message:
             raise TransactionError("a live message is delivered at most once and takes no ack; one of "
                                    "store.subscribe_durable() does")
         return self._ack(self.id) == 1
+
+    def to_dict(self) -> dict[str, object]:
+        """``{"subject": …, "fields": {…}}``, with ``id`` and ``deliveries`` where there are; see Entry.to_dict()."""
+        whole: dict[str, object] = {"subject": self.subject, "fields": Entry(0, 0, self._pairs).to_dict()["fields"]}
+        if self.id is not None:
+            whole |= {"id": str(self.id)} | ({"deliveries": self.deliveries} if self.deliveries else {})
+        return whole
 
     def __repr__(self) -> str:
         place = "" if self.id is None else f", id={self.id}"

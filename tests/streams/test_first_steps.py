@@ -55,9 +55,15 @@ def test_a_number_is_no_consumer_and_none_no_value_of_a_state(store: raxlog.Stor
     with pytest.raises(raxlog.InvalidName, match="consumer name is str or bytes, not int"):
         group.read(7)
     assert group.consumers() == []
-    with pytest.raises(raxlog.InvalidArgument, match="the value of state key b'k'"):
+    with pytest.raises(raxlog.InvalidArgument, match="the value of state key 'k'"):
         store.state["k"] = None  # type: ignore[assignment]
     assert "k" not in store.state
+
+
+def test_a_stream_that_is_not_there_is_empty_and_not_made_by_a_look(store: raxlog.Store) -> None:
+    typo = store.stream("typo")
+    assert (len(typo), list(typo), typo.get("1-1"), typo.exists()) == (0, [], None, False)
+    assert store.streams() == []
 
 
 def test_a_position_that_is_no_id_is_refused_with_the_words_that_are_allowed_there(store: raxlog.Store) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from typing import Any
 import forkserver
 import pytest
 import raxlog
+import raxlog.aio
 from raxlog.stream.node.json_form import json_form
 
 
@@ -107,6 +110,27 @@ def test_a_time_without_a_unit_that_there_is_is_refused(path: Path) -> None:
                               capture_output=True, text=True, check=False)
         assert (done.returncode, "is not a number of seconds" in done.stderr) == (2, True), wrong
     assert not path.exists()
+
+
+def test_flags_are_given_by_keyword() -> None:
+    calls = [(f"{module.__name__}.{name}.{call}", function) for module in (raxlog, raxlog.aio)
+             for name in module.__all__ if inspect.isclass(kind := getattr(module, name))
+             for call, function in inspect.getmembers(kind, inspect.isfunction) if not call.startswith("_")]
+    found = [(where, each.name) for where, function in calls for each in inspect.signature(function).parameters.values()
+             if each.kind is not each.KEYWORD_ONLY and "bool" in str(each.annotation)]
+    assert len(calls) > 150
+    assert found == []
+
+
+def test_what_calls_return_is_frozen_and_no_tuple_but_an_id() -> None:
+    kinds = [getattr(raxlog, name) for name in raxlog.__all__ if inspect.isclass(getattr(raxlog, name))]
+    assert {kind for kind in kinds if issubclass(kind, tuple)} == {raxlog.StreamID, raxlog.Appended}
+    results = [kind for kind in kinds if dataclasses.is_dataclass(kind) and kind is not raxlog.Backoff]
+    assert len(results) > 30
+    for kind in results:
+        assert kind.__dataclass_params__.frozen
+        assert callable(kind.to_dict)
+        assert "__slots__" in vars(kind)
 
 
 def test_what_calls_return_can_be_written_as_json_by_itself_and_by_name(store: raxlog.Store) -> None:

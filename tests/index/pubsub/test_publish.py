@@ -428,6 +428,7 @@ def test_with_an_encoding_messages_and_names_are_text(tmp_path: Path) -> None:
         message = live.get(5)
         assert message is not None
         assert (message.subject, message.fields, live.queue) == ("a.ü", {"x": "ö"}, "q")
+        assert message.to_dict() == {"subject": "a.ü", "fields": {"x": "ö"}, "id": str(reached.ids["ströme"])}
         assert next(iter(store.stream("ströme"))).subject == "a.ü"
 
 

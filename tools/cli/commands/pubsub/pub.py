@@ -139,9 +139,7 @@ def _print(message: ChannelMessage | Message, as_json: bool) -> None:
         line = f"{output.text(message.channel)}\t{output.text(message.data)}"
     else:
         pairs = cast("list[tuple[bytes, bytes]]", message.pairs)  # the store has no encoding
-        document = {"subject": message.subject, "fields": fields_form(pairs)}
-        if message.id is not None:
-            document |= {"id": message.id} | ({"deliveries": message.deliveries} if message.deliveries else {})
+        document = message.to_dict() | {"fields": fields_form(pairs)}
         line = "\t".join([output.text(message.subject or ""), *output.pairs_text(pairs)])
     output.answer(as_json, document, line)
 
