@@ -81,9 +81,9 @@ class Deferred:
         return list(zip(texts[::2], texts[1::2], strict=True))
 
     def cancel(self) -> bool:
-        """Stream.cancel_deferred() with its token. TransactionError of one that was pickled, which has no store."""
+        """Stream.cancel_deferred() with its token. TransactionError of a copy by pickle, which has no store."""
         if self._source is None:
-            raise TransactionError(f"{self!r} was pickled, and has no store: call cancel_deferred() with its token")
+            raise TransactionError(f"{self!r} is a copy, and has no store: call cancel_deferred() with its token")
         return cancel(self._source, self._stream, self.token)
 
     def to_dict(self) -> dict[str, object]:

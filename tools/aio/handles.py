@@ -75,6 +75,10 @@ class AsyncDeferred(Handle[Deferred]):
     is_new: Attribute[Deferred, bool] = Attribute(lambda entry: entry.is_new)
     cancel: Final = on("writes", Deferred.cancel)
 
+    def to_dict(self) -> dict[str, object]:
+        """Deferred.to_dict(), which waits for nothing."""
+        return self._plain.to_dict()
+
 
 class AsyncDeadLetters(Handle[DeadLetters[V]]):
     """The dead letters of a group, oldest first, for ``async for``: like raxlog.DeadLetters."""
