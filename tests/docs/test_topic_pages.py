@@ -115,16 +115,17 @@ def test_the_python_of_spark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     before = {
         0: ORDERS + 'store.snapshot("backup.rax")\n',
         2: "query.awaitTermination()\ndf = orders.drop('id_ms')\n",
-        3: 'rows = spark.readStream.format("raxlog").schema("item string").option("path", "events.rax")'
+        3: 'history = spark.sql("select timestamp_millis(id) at, id n from range(30)")\n',
+        4: 'rows = spark.readStream.format("raxlog").schema("item string").option("path", "events.rax")'
            '.option("stream", "orders").option("startingOffsets", "earliest").load()\n',
     }
     options = '{"spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "2"}'
     instead = {"session()": f'session("local[2]", {options})',
                '"checkpointLocation", "checkpoint").start()':
                '"checkpointLocation", "checkpoint2").trigger(availableNow=True).start().awaitTermination()'}
-    assert run_page(DOCS / "spark.md", tmp_path, before, instead) == 4
+    assert run_page(DOCS / "spark.md", tmp_path, before, instead) == 5
     with raxlog.open("events.rax") as store:
-        assert (len(store.stream("orders")), len(store.stream("copy"))) == (20, 20)
+        assert [len(store.stream(name)) for name in ("orders", "copy", "history")] == [20, 20, 30]
     [sql] = (block.text for block in blocks(DOCS / "spark.md") if block.language == "sql")
     create, insert, select = sql.replace("/data/events.rax", str(tmp_path / "events.rax")).split(";")[:3]
     spark = pyspark.sql.SparkSession.getActiveSession()

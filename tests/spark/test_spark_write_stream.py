@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 import raxlog
-from spark_scans import environment, refusal
+from spark_scans import killed, refusal
 
 pytestmark = pytest.mark.spark
 
@@ -33,11 +28,13 @@ import raxlog.spark
 spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
          .config("spark.driver.memory", "1g").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate())
 raxlog.spark.register(spark)
-path, folder, partitions = sys.argv[1:]
-frame = (spark.readStream.format("raxlog").schema("n int").option("path", path).option("stream", "orders")
+path, folder, partitions, *options = sys.argv[1:]
+schema = "id_ms bigint, id_seq bigint, n int" if options else "n int"
+frame = (spark.readStream.format("raxlog").schema(schema).option("path", path).option("stream", "orders")
          .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "2000")
          .option("minPartitions", partitions).load())
 query = (frame.writeStream.format("raxlog").option("path", path).option("stream", "copy").option("rowsPerCommit", "20")
+         .options(**dict(zip(options[::2], options[1::2])))
          .option("checkpointLocation", folder).trigger(availableNow=True).start())
 print("started", flush=True)
 query.awaitTermination()
@@ -121,29 +118,11 @@ def test_rows_of_a_failed_attempt_do_not_count_and_only_appending_is_allowed(
     assert "outputMode('append')" in refusal(lambda: counts.start().awaitTermination())
 
 
-def killed(command: list[str], moment: Callable[[], bool]) -> None:
-    """Start Spark, wait for the moment, and kill it: the driver, the JVM, and the Pythons it has started."""
-    child = subprocess.Popen([sys.executable, "-c", QUERY, *command], env=os.environ | environment(),
-                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
-    assert child.stdout is not None
-    child.stdout.readline()
-    while child.poll() is None and not moment():
-        time.sleep(0.002)
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    doomed = [child.pid]
-    for pid in doomed:
-        doomed += [found for found, parent in parents.items() if parent == pid]
-    for pid in reversed(doomed):  # the Pythons first: they would go on to the end of a commit
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    child.wait()
-
-
+@pytest.mark.parametrize("options", [
+    (), pytest.param(("idFrom", "id_ms"), marks=pytest.mark.skipif(not LONG, reason="RAXLOG_LONG is not set"))
+], ids=["new IDs", "IDs of the rows"])
 def test_every_row_arrives_once_however_often_the_driver_is_killed(
-    spark: Any, store: raxlog.Store, tmp_path: Path
+    spark: Any, store: raxlog.Store, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     seed = int(os.environ.get("RAXLOG_SEED") or random.randrange(1 << 32))
     print(f"RAXLOG_SEED={seed}")
@@ -158,12 +137,17 @@ def test_every_row_arrives_once_however_often_the_driver_is_killed(
         def moment(half: bool = not halves or kills % 2 == 0, until: float = until) -> bool:
             return any(files for _, files, _ in records(store)) if half else time.monotonic() > until
 
-        killed([str(store.path), str(tmp_path), str(dice.randrange(1, 5))], moment)
+        killed(QUERY, [str(store.path), str(tmp_path), str(dice.randrange(1, 5)), *options], moment)
         halves += any(files for _, files, _ in records(store))
         kills += 1
-    copying(spark, store.path, tmp_path, minPartitions=3).awaitTermination()
+    if options:
+        killed(QUERY, [str(store.path), str(tmp_path), "3", *options], lambda: False)  # to its end
+    else:
+        copying(spark, store.path, tmp_path, minPartitions=3).awaitTermination()
 
     assert copied(store) == list(range(total))
+    if options:
+        assert [*store.stream("copy").range()] == [*orders.range()]
     assert halves  # an epoch was left half appended at least once
     assert staged(store) == []
     assert len(store.state) == 1

@@ -11,11 +11,12 @@
                                 ├── batch_reader.py one scan                   tables.py   groups, pending
                                 ├── stream_reader.py   an endless one, by offsets
                                 └── writer.py       appending a DataFrame, once
+                                    └── given_ids.py   rows that have IDs: sorted by tasks, merged by the driver
 
     session.py                  register() and session(): a Spark that knows it, and its Python
     requirements.py             what must be installed, and how to get it
     discovery/pyspark_raxlog    a top-level package of its own, by which Spark finds the source
 
-Nothing here is loaded by ``import raxlog``. All but source.py, schema.py and the readers works
+Nothing here is loaded by ``import raxlog``. All but source.py, schema.py, the readers and writers works
 without pyspark, so that ``raxlog plan`` needs none.
 """

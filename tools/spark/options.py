@@ -5,6 +5,7 @@
     startingTimestamp  endingTimestamp           milliseconds; they override the offsets
     minPartitions  maxRecordsPerPartition        how it is cut
     maxOffsetsPerTrigger  minOffsetsPerTrigger   how much a micro-batch takes
+    idFrom  onExisting                           rows that are written with their own IDs
 
 The names are those of Spark's Kafka source, wherever it has one, and mean the same but for one
 thing: endingOffsets is included here, as in a Redis range; write ``(5-1`` to leave it out.
@@ -26,6 +27,7 @@ from ...stream.node.stream_id import MAX64, StreamID, make_id, parse_end, parse_
 from ..output import did_you_mean
 
 EARLIEST, LATEST = "earliest", "latest"
+EXISTING = ERROR, SKIP = "error", "skip"
 DATASETS = ("entries", "groups", "pending")
 READ, FOLLOW, WRITE = "reading", "readStream", "writing"
 
@@ -169,6 +171,8 @@ class Options:
     cache_dir: str | None = _option("cacheDir", _folder, "a folder", _IN)
     cache_bytes: int | None = _option("cacheSize", _size, "bytes, or a number with k, m or g", _IN)
     write_rows: int = _option("rowsPerCommit", _whole(1), _COUNT, (WRITE,), WRITE_ROWS)
+    id_from: str | None = _option("idFrom", str, "a column's name", (WRITE,))
+    on_existing: str = _option("onExisting", _one_of(EXISTING), f"one of {', '.join(EXISTING)}", (WRITE,), ERROR)
 
 
 _OF_TABLES = ("path", "stream", "streamPattern", "dataset", "asOf", "snapshotDir", "snapshotMaxAge",
@@ -237,6 +241,8 @@ def _consistent(values: dict[str, Any], use: str | None) -> Options:
                 "streamPattern, as in .option('streamPattern', 'orders.*')"
             )
         values["stream_pattern"] = "*"
+    if "on_existing" in values and "id_from" not in values:
+        raise InvalidArgument("option onExisting means nothing without idFrom: all IDs that the stream makes are new")
     if start_ms is not None:
         values["start"] = make_id(start_ms, 0)
     elif start_offset == LATEST:

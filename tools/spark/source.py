@@ -5,7 +5,7 @@
              ├─ .schema()                where none was given
              ├─ .reader(schema)          BatchReader, FilteringReader with pushdown, TableReader
              ├─ .streamReader(schema)    FollowingReader
-             ├─ .writer(schema, …)       AppendingWriter
+             ├─ .writer(schema, …)       AppendingWriter, MergingWriter with idFrom
              └─ .streamWriter(schema, …) EpochWriter
 
 Wrong options raise here, before any task starts.
@@ -24,7 +24,7 @@ from .location import find
 from .options import FOLLOW, NO_TABLE, WRITE, parse
 from .requirements import require_pyspark
 from .stream_reader import FollowingReader
-from .writer import AppendingWriter, EpochWriter
+from .writer import AppendingWriter, EpochWriter, MergingWriter
 
 
 class RaxlogDataSource(api.DataSource):
@@ -69,7 +69,8 @@ class RaxlogDataSource(api.DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> api.DataSourceWriter:
         """A writer for one save()."""
-        return AppendingWriter(parse(self.options, WRITE), schema, overwrite)
+        options = parse(self.options, WRITE)
+        return (MergingWriter if options.id_from else AppendingWriter)(options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> api.DataSourceStreamWriter:
         """A writer for one epoch of a streaming query."""

@@ -1,10 +1,14 @@
-"""How the tests scan with Spark, and what they scan: a stream of over a million entries."""
+"""How the tests scan with Spark, and kill one, and what they scan: a stream of over a million entries."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +51,27 @@ def refusal(action: Callable[[], object]) -> str:
     with pytest.raises(PySparkException) as caught:
         action()
     return str(caught.value)
+
+
+def killed(program: str, command: list[str], moment: Callable[[], bool]) -> None:
+    """Start a program that prints a line when Spark is up, wait for the moment, and kill it: driver, JVM, Pythons."""
+    child = subprocess.Popen([sys.executable, "-c", program, *command], env=os.environ | environment(),
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+    assert child.stdout is not None
+    child.stdout.readline()
+    while child.poll() is None and not moment():
+        time.sleep(0.002)
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    doomed = [child.pid]
+    for pid in doomed:
+        doomed += [found for found, parent in parents.items() if parent == pid]
+    for pid in reversed(doomed):  # the Pythons first: they would go on to the end of a commit
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    child.wait()
 
 
 def build(orders: raxlog.Stream) -> None:
