@@ -294,6 +294,29 @@ def test_filters_narrow_by_what_a_column_reads_never_by_its_name(spark: Any, sto
     assert frame.where(f"id_ms = {sid.ms}").count() == frame.where("stream = 'orders'").count() == 0
 
 
+@pytest.mark.skipif(not PUSHES, reason="filters are pushed down since Spark 4.1")
+def test_filters_of_names_leave_out_streams_and_the_answer_is_the_same(spark: Any, store: raxlog.Store) -> None:
+    from pyspark.sql.functions import col  # noqa: PLC0415
+
+    for name, many in (("o.eu", 1), ("o.us", 2), ("mail", 4), (b"\xff.eu", 8)):
+        store.stream(name).extend([{"n": n} for n in range(many)])
+    reader = spark.read.format("raxlog").schema("stream string, n int")
+    options = {"path": str(store.path), "streamPattern": "*", "maxRecordsPerPartition": "1"}
+    plain, pushed = (reader.options(pushdown=push, **options).load() for push in ("false", "true"))
+    stream = col("stream")
+    for where, entries in (
+        (stream.like("o.%"), 3), (stream.like("%.eu"), 9), (stream.like("%i%"), 4), (~stream.like("o.%"), 12),
+        (stream != "mail", 11), (~stream.isin("mail", "o.eu"), 10), (stream.like("o.%") & ~stream.endswith("s"), 1),
+        (stream == "\\xff.eu", 8), (stream.isin("\\xff.eu", "o.us"), 10), (~stream.contains("."), 4),
+    ):
+        assert pushed.where(where).rdd.getNumPartitions() == entries, where  # with an entry each
+        found = sorted(pushed.where(where).collect())
+        assert (found, len(found)) == (sorted(plain.where(where).collect()), entries), where
+    for where, entries in {"stream > 'n'": 3, "stream is null": 0, "stream <=> null": 0, "stream in ('mail', null)": 4,
+                           "stream not in ('mail', null)": 0, "stream = 'mail' or n = 0": 7}.items():
+        assert pushed.where(where).count() == plain.where(where).count() == entries, where
+
+
 def test_groups_and_pending_entries_are_small_tables(spark: Any, store: raxlog.Store) -> None:
     orders = store.stream("orders")
     orders.extend([{"n": n} for n in range(10)])

@@ -35,14 +35,19 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._columns = columns
         self._window = plan.Window.of(options)
-        self._only: set[bytes] | None = None
+        self._of_streams: list[api.Filter] = []
 
     def partitions(self) -> list[InputPartition]:
         """The plan; one partition without entries where there is nothing to read."""
         place = live_snapshot.at_rest(find(self._options.path, self._options.as_of), self._options)
         self._columns.require(scan.schemas(place, self._options), self._options.mode == FAILFAST)
-        parts = scan.planned(place, self._options, self._window, self._only)
+        parts = scan.planned(place, self._options, self._window, self._may_hold)
         return [InputPartition(part) for part in parts or [plan.Part(())]]
+
+    def _may_hold(self, name: bytes) -> bool:
+        """Whether entries of this stream can pass the filters, by its name as the rows show it."""
+        shown = name.decode("utf-8", "backslashreplace")
+        return all(_holds(wanted, shown) is not False for wanted in self._of_streams)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's entries, as batches of the schema asked for."""
@@ -72,18 +77,18 @@ class FilteringReader(BatchReader):
     def pushFilters(self, filters: list[api.Filter]) -> Iterable[api.Filter]:
         """Narrow the range of IDs, and the streams. Every filter is left to Spark as well."""
         for wanted in filters:
-            column: tuple[str, ...] = getattr(wanted, "attribute", ())
+            inner = wanted.child if isinstance(wanted, api.Not) else wanted
+            column: tuple[str, ...] = getattr(inner, "attribute", ())
             value = getattr(wanted, "value", None)
-            if len(column) == 1 and value is not None:
+            if len(column) == 1 and self._columns.reads(column[0]) == "constant":
+                self._of_streams.append(wanted)
+            elif len(column) == 1 and value is not None:
                 self._narrow(wanted, self._columns.reads(column[0]), value if isinstance(wanted, api.In) else (value,))
         return filters
 
     def _narrow(self, wanted: api.Filter, kind: str, values: Sequence[Any]) -> None:
-        """Leave out the streams and IDs for which the filter of a column of this kind cannot be true."""
+        """Leave out the IDs for which the filter of a column of this kind cannot be true."""
         equal = isinstance(wanted, (api.EqualTo, api.EqualNullSafe, api.In))
-        if kind == "constant" and equal:
-            named = {value.encode() for value in values if isinstance(value, str)}
-            self._only = named if self._only is None else self._only & named
         bounds = [ids for value in values if (ids := _ids(kind, value)) is not None]
         if not bounds or len(bounds) < len(values):
             return
@@ -93,6 +98,22 @@ class FilteringReader(BatchReader):
         if equal or isinstance(wanted, (api.LessThan, api.LessThanOrEqual)):
             high = min(high, max(last for _, last in bounds))
         self._window = plan.Window(low, high)
+
+
+def _holds(wanted: api.Filter, name: str) -> bool | None:
+    """Whether a filter of the column of streams is true of a name; None where that is not known, or null."""
+    if isinstance(wanted, api.Not):
+        inner = _holds(wanted.child, name)
+        return None if inner is None else not inner
+    if isinstance(wanted, (api.EqualTo, api.EqualNullSafe)):
+        return bool(name == wanted.value)
+    if isinstance(wanted, api.In):
+        return name in wanted.value or (None if None in wanted.value else False)
+    if isinstance(wanted, api.StringStartsWith):
+        return name.startswith(wanted.value)
+    if isinstance(wanted, api.StringEndsWith):
+        return name.endswith(wanted.value)
+    return wanted.value in name if isinstance(wanted, api.StringContains) else None
 
 
 def _ids(kind: str, value: Any) -> tuple[StreamID, StreamID] | None:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
 from ...recovery.snapshot.location import location_of
@@ -31,10 +31,11 @@ CACHE_BYTES = 8 << 30
 _settled = False
 
 
-def planned(place: DataLocation, options: Options, window: Window, only: set[bytes] | None = None) -> list[Part]:
+def planned(place: DataLocation, options: Options, window: Window,
+            only: Callable[[bytes], bool] | None = None) -> list[Part]:
     """The parts of a scan. NoStream where the options match no stream; StreamError, see data_loss.py.
 
-    ``only`` are the streams that can matter, of those chosen; None: all of them.
+    ``only`` says which streams can matter, of those chosen; None: all of them.
     """
     if place.kind == SHARDS and place.manifest is not None:
         names = plan.chosen([stream._raw for stream in place.manifest.streams], options)
@@ -87,8 +88,8 @@ def settle() -> None:
         gc.set_threshold(50_000)
 
 
-def _windows(names: list[bytes], window: Window, only: set[bytes] | None) -> dict[bytes, Window]:
-    return {name: window for name in names if only is None or name in only}
+def _windows(names: list[bytes], window: Window, only: Callable[[bytes], bool] | None) -> dict[bytes, Window]:
+    return {name: window for name in names if only is None or only(name)}
 
 
 def batches(part: Part, projection: Projection, schema: pa.Schema,
