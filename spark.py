@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def register(spark: SparkSession) -> None:
@@ -37,3 +38,15 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
     from .tools.spark import session as sessions  # noqa: PLC0415
 
     return sessions.session(master, config or {})
+
+
+def lag(query: StreamingQuery) -> dict[str, int]:
+    """How many entries a streaming query has still to read, by stream; ``sum(lag(query).values())`` is all.
+
+    As of the query's last progress report (``query.lastProgress``), which Spark makes with each batch, and every ten
+    seconds while there is nothing to read: what was in the store, and not in the batch, when the batch was planned.
+    Empty before the first report. NotInstalled before pyspark 4.2.
+    """
+    from .tools.spark import stream_reader  # noqa: PLC0415
+
+    return stream_reader.lag(query)

@@ -4,7 +4,7 @@
     ├── InvalidArgument (ValueError)    InvalidStreamID, InvalidName, InvalidFields, SubjectError,
     │                                   InvalidDump (DumpChecksum)
     ├── StreamError                     NoStream (KeyError), StreamExists, NoGroup (KeyError), GroupExists,
-    │                                   ConsumerBusy, KeyBusy, NotOwner, Conflict, StreamExhausted,
+    │                                   GroupMoved, ConsumerBusy, KeyBusy, NotOwner, Conflict, StreamExhausted,
     │                                   MalformedValue (ValueError),
     │                                   IDTooSmall (IDZero, IDBelowEntries, IDBelowDeleted),
     │                                   CountTooSmall (InvalidArgument), NoSchedule (KeyError)
@@ -88,6 +88,10 @@ class NoSchedule(StreamError, KeyError):
 
 class GroupExists(StreamError):
     """The stream already has a consumer group of that name."""
+
+
+class GroupMoved(StreamError):
+    """The group of a Spark query stands where the query has not left it. Nothing was moved."""
 
 
 class ConsumerBusy(StreamError):

@@ -21,6 +21,7 @@ from ...recovery.snapshot.location import LocalFolder, local_path, location_of
 from ...recovery.snapshot.manifest import Manifest
 from ...recovery.snapshot.shards import ShardSet
 from ...storage.engine import registry
+from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, InvalidArgument, NotAStore
 from ...storage.folder import directory
 from ...storage.tree import meta_pages
@@ -103,11 +104,17 @@ def require_data(place: DataLocation) -> None:
 
 
 @contextlib.contextmanager
-def opened(path: str) -> Iterator[StoreSource]:
-    """The store or snapshot at ``path``, for reading; closed and unmapped at the end."""
+def opened(path: str, lock_timeout: float | None = None) -> Iterator[StoreSource]:
+    """The store or snapshot at ``path``, for reading; closed and unmapped at the end.
+
+    With a ``lock_timeout``, seconds, for writing, too.
+    """
     if not Path(path).is_dir():
         raise NotAStore(f"there is nothing at {path} (any more) on this machine; load the data frame again")
-    source = StoreSource(registry.read_only(Path(path)), 0.0)
+    place = Path(path)
+    writing = OpenOptions(create=False)
+    share = registry.read_only(place) if lock_timeout is None else registry.attach(place, writing, dict)
+    source = StoreSource(share, lock_timeout or 0.0)
     try:
         yield source
     finally:

@@ -4,7 +4,8 @@
     startingOffsets  endingOffsets               IDs as Redis writes them, both included
     startingTimestamp  endingTimestamp           milliseconds; they override the offsets
     minPartitions  maxRecordsPerPartition        how it is cut
-    maxOffsetsPerTrigger  minOffsetsPerTrigger   how much a micro-batch takes
+    maxOffsetsPerTrigger  minOffsetsPerTrigger  maxBytesPerTrigger   how much a micro-batch takes
+    group                                        the consumer group that a query moves
     idFrom  onExisting                           rows that are written with their own IDs
 
 The names are those of Spark's Kafka source, wherever it has one, and mean the same but for one
@@ -23,6 +24,7 @@ from typing import Any
 from ...recovery.snapshot.location import required_local
 from ...storage.errors import InvalidArgument, InvalidStreamID
 from ...stream.columns.arrow import MODES, PERMISSIVE, time_zone
+from ...stream.node.arguments import member_name
 from ...stream.node.stream_id import MAX64, StreamID, make_id, parse_end, parse_start, time_at
 from ..output import did_you_mean
 
@@ -115,6 +117,11 @@ def _zone(text: str) -> str:
     return zone
 
 
+def _group(text: str) -> str:
+    member_name(text, "group")
+    return text
+
+
 def _folder(text: str) -> str:
     return str(required_local(text.strip(), "this is"))
 
@@ -135,6 +142,7 @@ _COUNT = "a whole number >= 1"
 _TIME = "seconds, or a number with a unit: 500ms, 30s, 15m, 1h"
 _MOMENT = "a time with its zone (2026-11-22T10:00:00Z), milliseconds since 1970, or 'transaction 57'"
 _TRUTH = "true or false"
+_BYTES = "bytes, or a number with k, m or g"
 
 
 @dataclass(frozen=True)
@@ -164,12 +172,14 @@ class Options:
     batch_rows: int = _option("batchRows", _whole(1), _COUNT, _IN, BATCH_ROWS)
     max_per_trigger: int | None = _option("maxOffsetsPerTrigger", _whole(1), _COUNT, (FOLLOW,))
     min_per_trigger: int | None = _option("minOffsetsPerTrigger", _whole(1), _COUNT, (FOLLOW,))
+    max_bytes_per_trigger: int | None = _option("maxBytesPerTrigger", _size, _BYTES, (FOLLOW,))
     max_trigger_delay: float = _option("maxTriggerDelay", _duration, _TIME, (FOLLOW,), MAX_TRIGGER_DELAY)
+    group: str | None = _option("group", _group, "a name", (FOLLOW,))
     snapshot_dir: str | None = _option("snapshotDir", _folder, "a folder", (READ,))
     snapshot_max_age: float = _option("snapshotMaxAge", _duration, _TIME, (READ,), 0.0)
     snapshot_retention: float = _option("snapshotRetention", _duration, _TIME, (READ,), RETENTION)
     cache_dir: str | None = _option("cacheDir", _folder, "a folder", _IN)
-    cache_bytes: int | None = _option("cacheSize", _size, "bytes, or a number with k, m or g", _IN)
+    cache_bytes: int | None = _option("cacheSize", _size, _BYTES, _IN)
     write_rows: int = _option("rowsPerCommit", _whole(1), _COUNT, (WRITE,), WRITE_ROWS)
     id_from: str | None = _option("idFrom", str, "a column's name", (WRITE,))
     on_existing: str = _option("onExisting", _one_of(EXISTING), f"one of {', '.join(EXISTING)}", (WRITE,), ERROR)
@@ -268,6 +278,8 @@ def _consistent(values: dict[str, Any], use: str | None) -> Options:
             f"the range ends ({end}) before it starts ({start}); look at the starting and ending options"
         )
     least, most = values.get("min_per_trigger"), values.get("max_per_trigger")
+    if most is not None and "max_bytes_per_trigger" in values:
+        raise InvalidArgument("options maxOffsetsPerTrigger and maxBytesPerTrigger exclude each other: Spark takes one")
     if least is not None and most is not None and least > most:
         raise InvalidArgument(f"minOffsetsPerTrigger={least} is greater than maxOffsetsPerTrigger={most}")
     return Options(**values)

@@ -63,8 +63,11 @@ class RaxlogDataSource(api.DataSource):
     def streamReader(self, schema: StructType) -> api.DataSourceStreamReader:
         """A reader for a streaming query."""
         options = parse(self.options, FOLLOW)
-        if options.max_per_trigger is not None or options.min_per_trigger is not None:
-            require_pyspark("option maxOffsetsPerTrigger, or minOffsetsPerTrigger,", 4, 2)
+        least = {"group": options.group, "maxOffsetsPerTrigger": options.max_per_trigger,
+                 "minOffsetsPerTrigger": options.min_per_trigger, "maxBytesPerTrigger": options.max_bytes_per_trigger}
+        for name, value in least.items():
+            if value is not None:
+                require_pyspark(f"option {name}", 4, 2)
         return FollowingReader(options, schemas.columns(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> api.DataSourceWriter:
