@@ -655,17 +655,17 @@ class Stream(Generic[V]):
         from .columns.projection import default_columns  # noqa: PLC0415
         from .columns.selection import selection  # noqa: PLC0415
 
-        first, last = parse_start(start), min(parse_end(end), self.last_id)
-        made = arrow.projection(default_columns(self.schema) if schema is None else schema, **roles)
+        header = self._header() or headers.StreamHeader(self._name, headers.NodeLimits())  # of an empty stream
+        first, last = parse_start(start), min(parse_end(end), make_id(*header.last))
+        fields = None if header.schema is None else header.schema.fields
+        made = arrow.projection(default_columns(fields) if schema is None else schema, **roles)
         chosen = selection(made, columns, where)
         if chosen.by_id:
             node = next(self.nodes(first, last), None)  # where the range begins in truth
             first, last = chosen.window(first if node is None else max(first, StreamID(*node[0])), last)
-        return chosen.reader(arrow.reader(
-            scan.read_nodes(self._source, self._name, first, last), chosen.read, start=first, end=last,
-            stream=self._name.decode("utf-8", "backslashreplace"), batch_size=batch_size, mode=mode,
-            skip_damaged=skip_damaged, tally=tally,
-        ))
+        nodes = scan.read_ranges(self._source, [scan.Range(self._name, first, last)])
+        return chosen.reader(arrow.reader(nodes, chosen.read, batch_size=batch_size, mode=mode, most=header.length,
+                                          skip_damaged=skip_damaged, tally=tally))
 
     def get(self, id: IDLike) -> Entry[V] | None:
         """The entry with exactly this ID; None if it does not exist (any more)."""

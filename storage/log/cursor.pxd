@@ -31,6 +31,7 @@ cdef class LogCursor:
     cdef bint both
     cdef bint on_lmdb
 
+    cpdef object turn_to(self, bytes prefix)
     cdef bytes below(self, bint found)
     @cython.locals(found=bint)
     cdef bytes search(self, bytes full, bint before=*)
@@ -61,7 +62,7 @@ cdef class LogCursor:
     cpdef bytes key(self)
     cpdef bytes value(self)
     cpdef tuple item(self)
-    @cython.locals(found=list, last=bytes, more=bint)
+    @cython.locals(found=list, last=bytes, more=bint, here=bytes, key=bytes)
     cpdef list take(self, Py_ssize_t most, bytes stop)
 
 @cython.locals(cursor=LogCursor, view=View, merges=bint)

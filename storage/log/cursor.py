@@ -133,6 +133,12 @@ class LogCursor:
         """Close the cursor of LMDB's that lies below."""
         self.cursor.close()
 
+    def turn_to(self, prefix: bytes) -> None:
+        """Go on among the keys with another prefix; at eof until the next seek."""
+        self.prefix = prefix
+        self.skip = len(prefix)
+        self.eof = True
+
     def below(self, found: bool) -> bytes | None:
         """The key that LMDB's cursor stands on, if it has found one."""
         if not found:
@@ -387,6 +393,16 @@ class LogCursor:
         found: list[tuple[bytes, bytes]] = []
         last = self.prefix + stop
         more = not self.eof and most > 0
+        if more and self.overlay is NOTHING:  # LMDB's cursor alone: no candidates to compare
+            here = b""
+            for key, value in self.cursor.iternext():
+                if not here < key <= last or len(found) == most:
+                    if key <= here:
+                        raise disorder(key, here)
+                    break
+                here = key if type(key) is bytes else bytes(key)
+                found.append((here, value if type(value) is bytes else bytes(value)))
+            more = False
         while more and self.here <= last:
             found.append((self.here, self.value()))
             more = len(found) < most and self.next()
@@ -419,6 +435,5 @@ def cursor_over(txn: Any, prefix: bytes = b"") -> LogCursor:
         cursor = LogCursor(view.lmdb().cursor(), view.overlay if merges else NOTHING, view.upto)
     else:
         cursor = LogCursor(txn.cursor(), NOTHING, 0)
-    cursor.prefix = prefix
-    cursor.skip = len(prefix)
+    cursor.turn_to(prefix)
     return cursor

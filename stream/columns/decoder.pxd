@@ -43,6 +43,8 @@ cdef class Decoder:
     cdef list names
     cdef bytearray slots
     cdef unsigned char *slot
+    cdef bytearray steps
+    cdef unsigned char *step
     cdef bytearray spots
     cdef unsigned char *spot
     cdef Py_ssize_t missing
@@ -66,11 +68,11 @@ cdef class Decoder:
     @cython.locals(column=Column)
     cpdef list take(self)
 
-    cpdef object between(self, unsigned long long lo_ms, unsigned long long lo_seq,
+    cpdef object between(self, str stream, unsigned long long lo_ms, unsigned long long lo_seq,
                          unsigned long long hi_ms, unsigned long long hi_seq)
 
     @cython.locals(walk=Walk, like=Walk)
-    cpdef object open(self, bytes listpack, unsigned long long ms, unsigned long long seq)
+    cpdef bint add(self, bytes listpack, unsigned long long ms, unsigned long long seq) except -1
 
     @cython.locals(column=Column, kept=bytearray, slots=bytearray)
     cdef object plan(self, list names)
@@ -128,6 +130,6 @@ cdef class Decoder:
 
 @cython.locals(p="const unsigned char *", end="Py_ssize_t", begin="Py_ssize_t", pos="Py_ssize_t",
                ms="unsigned long long", seq="unsigned long long", start="Py_ssize_t", width="long long",
-               i="Py_ssize_t", b="unsigned char", size="Py_ssize_t", after="Py_ssize_t", place="Py_ssize_t")
-cdef Py_ssize_t stride(Walk walk, const unsigned char *slot, unsigned char *spot, Py_ssize_t at,
+               i="Py_ssize_t", b="unsigned char", size="Py_ssize_t", remaining="Py_ssize_t", place="Py_ssize_t")
+cdef Py_ssize_t stride(Walk walk, const unsigned char *step, unsigned char *spot, Py_ssize_t at,
                        unsigned long long hi_ms, unsigned long long hi_seq) except -1

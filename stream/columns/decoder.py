@@ -4,14 +4,14 @@
     slots              ·       1      0            columns: price double, qty bigint
     entry     2 +3 +0 "book"   3   "12.5"  6       walked and checked, then price <- "12.5", qty <- 3
 
-In an entry of the master's fields their places determine the columns of its values, and what is in
-no column is stepped over; names are compared only in entries of other fields. Of a name
+In an entry of the master's fields their places determine the columns of its values, and runs of fields in
+no column are stepped over; names are compared only in entries of other fields. Of a name
 that occurs twice the last value counts, in a column as in a map.
 
 A run of up to 256 entries is walked first, which notes where the values are, and then added column by
 column: a loop over values of one type is much faster than one over the columns of an entry.
 
-The batch under construction spans nodes: open() takes one up, fill() adds rows until the node or
+The batch under construction spans nodes: add() takes one up, fill() adds rows until the node or
 the batch ends, take() hands the buffers out. An entry is in the run once all of it has been checked,
 so that a CorruptionError leaves whole rows behind.
 """
@@ -64,7 +64,7 @@ class Decoder:
     ``columns``   (kind, field, precision, scale) of each, and as far as they are asked for: json_values.Nested of a
                   kind "nested", whether the field's name may have other capitals; kinds as in column_buffers.KINDS
     ``limit``     how many rows a batch may have
-    ``failfast``  whether the first malformed value is a MalformedValue, which names ``stream``.
+    ``failfast``  whether the first malformed value is a MalformedValue.
                   Otherwise it is null, and its entry's text goes into the column of kind "corrupt"
     """
 
@@ -72,7 +72,7 @@ class Decoder:
         "bad", "bad_rows", "columns", "corrupt", "count", "every", "failfast", "fields", "full", "hi_ms", "hi_seq",
         "id", "ids", "keep", "kept", "kept_names", "like", "limit", "literal", "live", "lo_ms", "lo_seq", "malformed",
         "map", "marks", "missing", "names", "names_good", "place", "places", "rows", "slot", "slots", "spot", "spots",
-        "stream", "turn", "walk", "weight",
+        "step", "steps", "stream", "turn", "walk", "weight",
     )  # fmt: skip
 
     rows: int  # of the batch so far
@@ -94,6 +94,7 @@ class Decoder:
     live: int  # entries of the node seen so far that are not deleted
     names: list[bytes]  # of the master entry
     slot: bytearray  # by the master's fields: the place in ``fields`` of its column, -1 for none
+    step: bytearray  # the same in pairs: how many fields to step over, and the slot of the one that follows, at last -1
     spot: bytearray  # RUN places of values for each of ``fields``; -1 where the entry has no such field
     missing: int  # columns of fields that the master lacks
     kept: bytearray  # by the master's fields: 1 if the map has it, 0 if another of its name follows, or it is $entry
@@ -101,7 +102,7 @@ class Decoder:
     marks: bytes
     names_good: bool  # whether the map can have the master's names as its keys
 
-    def __init__(self, columns: Sequence[tuple[Any, ...]], limit: int, stream: str, failfast: bool,
+    def __init__(self, columns: Sequence[tuple[Any, ...]], limit: int, failfast: bool,
                  local: Callable[[int], int] | None = None) -> None:
         self.every = [Column(*column) for column in columns]
         kinds = [KINDS[column[0]] for column in columns]
@@ -110,7 +111,7 @@ class Decoder:
         self.map = self.every[kinds.index(MAP)] if MAP in kinds else None
         self.corrupt = self.every[kinds.index(CORRUPT)] if CORRUPT in kinds else None
         self.limit: int = limit
-        self.stream: str = stream
+        self.stream: str = ""
         self.failfast: bool = failfast
         self.literal: Literal = Literal(local)
         self.walk = self.like = None
@@ -138,21 +139,23 @@ class Decoder:
         self.full = False
         return taken
 
-    def between(self, lo_ms: int, lo_seq: int, hi_ms: int, hi_seq: int) -> None:
-        """Only entries from lo to hi are wanted, both included. All of them, unless this says otherwise."""
+    def between(self, stream: str, lo_ms: int, lo_seq: int, hi_ms: int, hi_seq: int) -> None:
+        """The next nodes are of this stream; only its entries from lo to hi are wanted, both included."""
+        self.stream = stream
         self.lo_ms = lo_ms
         self.lo_seq = lo_seq
         self.hi_ms = hi_ms
         self.hi_seq = hi_seq
 
-    def open(self, listpack: bytes, ms: int, seq: int) -> None:
-        """Take up the node ``ms-seq``. CorruptionError where its frame or its master entry is damaged."""
+    def add(self, listpack: bytes, ms: int, seq: int) -> bool:
+        """Take up the node ``ms-seq``, and fill() with its rows. CorruptionError also where its frame is damaged."""
         like = self.like
         walk = open_node(listpack, ms, seq) if like is None else open_alike(listpack, ms, seq, like)
         if walk.names is not self.names and walk.names != self.names:
             self.plan(walk.names)
         self.walk = self.like = walk
         self.live = 0
+        return self.fill()
 
     def plan(self, names: list[bytes]) -> None:
         """Find the columns of a master entry's fields. Nodes of one kind follow each other: kept."""
@@ -164,6 +167,14 @@ class Decoder:
         slots = bytearray(array("i", [slot if ends[slot] == place else -1 for place, slot in enumerate(found)]))
         self.slots: bytearray = slots
         self.slot = slots
+        steps, passed = array("i"), 0
+        for place, slot in enumerate(array("i", slots)):
+            if slot >= 0:
+                steps.extend((place - passed, slot))
+                passed = place
+        steps.extend((len(names) - passed, -1))
+        self.steps: bytearray = bytearray(steps)
+        self.step = self.steps
         self.missing = len(at) - len(ends.keys() - {-1})
         kept = bytearray([last[name] == place for place, name in enumerate(names)])
         if names and names[0] == OWN_FIELD:
@@ -202,7 +213,7 @@ class Decoder:
         while at < limit and self.weight < HEAVY:
             if self.missing:
                 self.forget(at)
-            start = stride(walk, self.slot, self.spot, at, self.hi_ms, self.hi_seq)
+            start = stride(walk, self.step, self.spot, at, self.hi_ms, self.hi_seq)
             if not start:
                 if not forward(walk):
                     check_counts(walk, self.live)
@@ -486,7 +497,7 @@ class Decoder:
                              "which makes it null")
 
 
-def stride(walk: Walk, slot: bytearray, spot: bytearray, at: int, hi_ms: int, hi_seq: int) -> int:
+def stride(walk: Walk, step: bytearray, spot: bytearray, at: int, hi_ms: int, hi_seq: int) -> int:
     """Enter the next entry of the usual shape and step over its fields, in a single go.
 
         walk.pos                        walk.pos
@@ -499,7 +510,7 @@ def stride(walk: Walk, slot: bytearray, spot: bytearray, at: int, hi_ms: int, hi
     the damage; nothing has changed then. So stride() checks all that a walk does, without a call per
     element.
 
-    ``slot`` and ``spot`` are the decoder's: the places of values are noted as those of the run's entry ``at``.
+    ``step`` and ``spot`` are the decoder's: the places of values are noted as those of the run's entry ``at``.
     An entry behind hi is left alone. CorruptionError as from forward() and leave().
     """
     p = walk.p
@@ -530,24 +541,27 @@ def stride(walk: Walk, slot: bytearray, spot: bytearray, at: int, hi_ms: int, hi
     start = pos
     width = walk.width
     i = 0
-    while i < width:
-        b = p[pos]
-        if b < 0xC0:
-            size = 1 if b < 0x80 else b - 0x7F
-        elif b < 0xE0:
-            size = 2
-        else:
-            size = b - 0xEE if 0xF1 <= b <= 0xF3 else end  # a long text, an int64, or none at all
-        if pos + size < end and p[pos + size] == size:
-            after = pos + size + 1
-        else:
-            size = element_size(p, pos, end)
-            after = pos + size + backlen_size(size)
-        place = get_int32(slot, i)
-        if place >= 0:
-            put_int64(spot, place * RUN + at, pos)
-        pos = after
-        i += 1
+    while True:
+        remaining = get_int32(step, i)
+        while remaining > 0:
+            remaining -= 1
+            b = p[pos]
+            if b < 0xC0:
+                size = 1 if b < 0x80 else b - 0x7F
+            elif b < 0xE0:
+                size = 2
+            else:
+                size = b - 0xEE if 0xF1 <= b <= 0xF3 else end  # a long text, an int64, or none at all
+            if pos + size < end and p[pos + size] == size:
+                pos += size + 1
+            else:
+                size = element_size(p, pos, end)
+                pos += size + backlen_size(size)
+        place = get_int32(step, i + 1)
+        if place < 0:
+            break
+        put_int64(spot, place * RUN + at, pos)
+        i += 2
     walk.start = begin
     walk.flags = SAMEFIELDS
     walk.own = 0

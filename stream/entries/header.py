@@ -29,8 +29,9 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Callable
 from itertools import islice, takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ...storage.errors import CorruptionError, InvalidArgument
 from ...storage.format import keys, records
@@ -46,6 +47,7 @@ COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
 GIB = 1 << 30
 NEVER = 1 << 64  # ms, later than every time
 _MOVING, _STILL, _NUMBERS = struct.Struct("<6Q"), struct.Struct("<8Q"), struct.Struct("<14Q")
+_EXTENT = struct.Struct("<3Q8xQ24x2Q32x")  # those of the 14 that an Extent has
 
 
 class NodeLimits(NamedTuple):
@@ -85,6 +87,16 @@ class NodeLimits(NamedTuple):
         if node_max_entries is not None:
             limits = limits._replace(max_entries=node_max_entries)
         return limits
+
+
+class Extent(NamedTuple):
+    """What a scan needs to know of a stream: read in half the time of the whole header."""
+
+    name: bytes
+    last: tuple[int, int]
+    first: tuple[int, int]
+    length: int
+    next_ordinal: int
 
 
 class StreamHeader:
@@ -200,11 +212,24 @@ def numbers(of: struct.Struct, row: list[Any]) -> tuple[Any, ...]:
         raise CorruptionError(f"the record of {shown(row[0])} has no numbers: {error}") from None
 
 
+H = TypeVar("H", StreamHeader, Extent)
+
+
 def load(txn: RaxTransaction, number: int) -> StreamHeader | None:
     """The header of a stream by its number; None if there is none."""
     key = keys.header_key(number)
     value = txn.get(key)
     return None if value is None else StreamHeader.from_row(records.unseal(key, value))
+
+
+def _load_extent(txn: RaxTransaction, number: int) -> Extent | None:
+    key = keys.header_key(number)
+    value = txn.get(key)
+    if value is None:
+        return None
+    row = records.unseal(key, value)
+    ms, seq, length, ordinal, first_ms, first_seq = numbers(_EXTENT, row)
+    return Extent(row[0], (ms, seq), (first_ms, first_seq), length, ordinal)
 
 
 def number_of(txn: RaxTransaction, name: bytes) -> int | None:
@@ -255,14 +280,24 @@ def find(txn: RaxTransaction, name: bytes, known: int | None = None) -> tuple[in
     ``known`` is the number a handle saw last: valid as long as the header there has the
     name, which saves looking it up. CorruptionError if a name leads to no header.
     """
+    return _found(load, txn, name, known)
+
+
+def find_extent(txn: RaxTransaction, name: bytes, known: int | None = None) -> tuple[int, Extent] | None:
+    """find() for a scan."""
+    return _found(_load_extent, txn, name, known)
+
+
+def _found(read: Callable[[RaxTransaction, int], H | None], txn: RaxTransaction, name: bytes,
+           known: int | None) -> tuple[int, H] | None:
     if known is not None:
-        header = load(txn, known)
+        header = read(txn, known)
         if header is not None and header.name == name:
             return known, header
     number = number_of(txn, name)
     if number is None:
         return None
-    header = load(txn, number)
+    header = read(txn, number)
     if header is None:
         raise CorruptionError("the stream's header is missing", stream=shown(name))
     return number, header

@@ -28,7 +28,7 @@ from ..node import decode
 from ..node.entry import UNDECODABLE, Entry, as_texts
 from ..node.stream_id import StreamID, make_id, pack_id, unpack_id
 from . import header as headers
-from .header import StreamHeader, shown
+from .header import Extent, StreamHeader, shown
 from .session import Source
 from .writer import located
 
@@ -238,7 +238,7 @@ def end_of(head: records.BlockHeader) -> int:
     return head.ordinal + head.span
 
 
-def require_head(header: StreamHeader, key: bytes | None, start: tuple[int, int]) -> None:
+def require_head(header: StreamHeader | Extent, key: bytes | None, start: tuple[int, int]) -> None:
     """The first node read, ``key``, must reach back to ``start``, or to the stream's first entry."""
     if header.length and (key is None or key > pack_id(*max(start, header.first))):
         raise CorruptionError(
@@ -247,7 +247,7 @@ def require_head(header: StreamHeader, key: bytes | None, start: tuple[int, int]
         )
 
 
-def require_neighbour(txn: RaxTransaction, number: int, header: StreamHeader, key: bytes, end: int,
+def require_neighbour(txn: RaxTransaction, number: int, header: StreamHeader | Extent, key: bytes, end: int,
                       upto: tuple[int, int]) -> None:
     """The ordinals of the node ``key`` end before ``end``: the node behind it must go on there.
 
@@ -287,7 +287,8 @@ def require_absent(txn: RaxTransaction, number: int, header: StreamHeader, sid: 
         )
 
 
-def _next_ordinal(nodes: LogCursor, header: StreamHeader, op: str, key: bytes, upto: tuple[int, int]) -> int | None:
+def _next_ordinal(nodes: LogCursor, header: StreamHeader | Extent, op: str, key: bytes,
+                  upto: tuple[int, int]) -> int | None:
     """The first ordinal of the node that a seek leads to, or of the entry to come where there is
     none; None where the node is damaged and holds nothing up to ``upto`` all the same."""
     if not nodes.seek(op, key):
@@ -300,7 +301,7 @@ def _next_ordinal(nodes: LogCursor, header: StreamHeader, op: str, key: bytes, u
         return None
 
 
-def _checked(nodes: LogCursor, header: StreamHeader) -> records.BlockHeader:
+def _checked(nodes: LogCursor, header: StreamHeader | Extent) -> records.BlockHeader:
     try:
         return records.block_header(nodes.here, nodes.value())
     except CorruptionError as error:
@@ -312,7 +313,7 @@ def _is_first(txn: RaxTransaction, prefix: bytes, key: bytes) -> bool:
     return found is not None and found[0] == key
 
 
-def _require_dead(txn: RaxTransaction, number: int, header: StreamHeader, start: int, stop: int) -> None:
+def _require_dead(txn: RaxTransaction, number: int, header: StreamHeader | Extent, start: int, stop: int) -> None:
     """Ordinals start..stop have no node: right only if all of them are marked deleted."""
     if start != stop and (stop < start or DeadCounts(txn, number).dead_between(start, stop) != stop - start):
         raise CorruptionError(

@@ -416,11 +416,12 @@ def test_a_listpack_cut_off_or_made_up_is_never_read_past_its_end(seed: int) -> 
         junk = chance.randbytes(size)
         made_up = (7 + size).to_bytes(4, "little") + b"\xff\xff" + junk + b"\xff"
         for hurt in (listpack[:size], framed, made_up):
-            decoder = Decoder([("map", b"", 0, 0), ("double", b"price", 0, 0)], 100, "s", False)
+            decoder = Decoder([("map", b"", 0, 0), ("double", b"price", 0, 0)], 100, False)
             try:
-                decoder.open(hurt, *master)
-                while not decoder.fill():
+                done = decoder.add(hurt, *master)
+                while not done:
                     decoder.take()
+                    done = decoder.fill()
             except raxlog.CorruptionError:
                 pass
             else:

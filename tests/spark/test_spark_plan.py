@@ -395,3 +395,17 @@ assert gc.collect() >= 1
 
 def test_what_a_worker_has_loaded_is_left_out_of_its_collections_once() -> None:
     subprocess.run([sys.executable, "-c", _SETTLES], check=True)
+
+
+def test_parts_of_streams_with_large_and_small_entries_are_even_in_bytes(tmp_path: Path) -> None:
+    with raxlog.open(tmp_path / "store.rax", durability="relaxed") as store:
+        store.stream("large").extend([{"n": n, "text": "x" * 16384} for n in range(6300)])
+        store.stream("small").extend([{"n": n} for n in range(30_000)])
+        store.snapshot(tmp_path / "snapshot")
+    options = parse({"path": str(tmp_path / "snapshot"), "streamPattern": "*"})
+    parts = scan.planned(find(options.path), options, Window())
+    assert [{piece.stream for piece in part.pieces} for part in parts] == [{b"large"}] * 2 + [{b"large", b"small"}]
+    assert abs(parts[0].entries - parts[1].entries) <= 1
+    assert rows_of(parts, options) == [*range(6300), *range(30_000)]
+    asked = parse({"path": str(tmp_path / "snapshot"), "streamPattern": "*", "maxRecordsPerPartition": "12100"})
+    assert [part.entries for part in scan.planned(find(asked.path), asked, Window())] == [12_100] * 3

@@ -1,11 +1,12 @@
-"""Plans: which task reads which ranges, so that all have about the same number of entries.
+"""Plans: which task reads which ranges, so that all have about as many bytes, or entries.
 
     stream a  ━━━━━━━━━━━━━━┿━━━━━━━━━━━━━┿━━━━━━━━━━━━     three parts of a third each
     stream b  ━━━━                                          one part together with c
     stream c  ━━━━━
 
-A Python task costs some 20 ms whatever it reads, so a part has 250,000 entries or more unless
-minPartitions or maxRecordsPerPartition asks for smaller ones. Planning reads no entries:
+A Python task costs some 20 ms whatever it reads, so a part has 250,000 entries or 32 MiB or more, and all have
+as many bytes, by the mean entry of each stream. Where minPartitions or maxRecordsPerPartition asks for smaller ones,
+all have as many entries, to one. Planning reads no entries:
 
     whole streams of a snapshot    from the lengths in its manifest; no data is opened
     a window of IDs of it          its two bounds are counted from the ordinals
@@ -35,7 +36,7 @@ from ..output import did_you_mean
 from .options import Options
 
 MOST_PARTS = 100_000
-LEAST_ENTRIES = 250_000  # of a part, unless options ask for smaller ones
+LEAST_ENTRIES, LEAST_BYTES = 250_000, 32 << 20  # of a part, either of them, unless options ask for smaller ones
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Piece:
     shards: tuple[ShardFile, ...] = ()
     exact: bool = True
     by_rank: bool = False  # resolved() looks up its first and last ID
+    number: int | None = None  # the stream's, in a store
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,8 @@ def plan(source: Source, windows: dict[bytes, Window], options: Options, at_rest
                 min(window.end, make_id(*header.last)), entries, before,
             ) for counter, header, window, before, entries in found
         ]
-        parts = divided(wholes, options, _ranks)
+        sizes = [header.stored_bytes * entries // header.length for _, header, _, _, entries in found]
+        parts = divided(wholes, sizes, options, _ranks)
         if at_rest:
             return parts
         counters = {header.name: (counter, header) for counter, header, *_ in found}
@@ -143,16 +146,18 @@ def plan(source: Source, windows: dict[bytes, Window], options: Options, at_rest
 
 def plan_whole(snapshot: Manifest, path: str, windows: dict[bytes, Window], options: Options) -> list[Part] | None:
     """plan() of whole streams of a snapshot, from its manifest alone; None where a window leaves entries out."""
-    found = []
+    found, sizes = [], []
+    streams = {stream._raw: stream for stream in snapshot.streams}
     for name, window in windows.items():
-        stream = snapshot.stream(name)
+        stream = streams.get(name)
         if stream is None:
             return None
         if stream.first is not None and stream.last is not None:
             if window.start > stream.first or window.end < stream.last:
                 return None
-            found.append(Piece(path, name, stream.first, stream.last, stream.length))
-    return divided(found, options, _ranks)
+            found.append(Piece(path, name, stream.first, stream.last, stream.length, number=stream.number))
+            sizes.append(stream.bytes)
+    return divided(found, sizes, options, _ranks)
 
 
 def resolved(source: Source, piece: Piece) -> Piece:
@@ -198,10 +203,10 @@ def _located(txn: RaxTransaction, name: bytes, source: Source) -> tuple[int, hea
     return located
 
 
-def _count(total: int, options: Options) -> int:
-    """How many parts so many entries are cut into: one for each LEAST_ENTRIES, or more where options ask for it."""
-    least = min(options.min_partitions or 1, total)
-    parts = max(1, total // LEAST_ENTRIES, least, -(-total // (options.max_records or total or 1)))
+def _count(total: int, size: int, options: Options) -> int:
+    """How many parts so many entries and bytes are cut into: as few as may be, or more where options ask for it."""
+    parts = min(MOST_PARTS, max(1, total // LEAST_ENTRIES, size // LEAST_BYTES))
+    parts = max(parts, min(options.min_partitions or 1, total), -(-total // (options.max_records or total or 1)))
     if parts > MOST_PARTS:
         raise InvalidArgument(
             f"minPartitions and maxRecordsPerPartition would cut {total} entries into {parts} partitions, "
@@ -210,30 +215,34 @@ def _count(total: int, options: Options) -> int:
     return parts
 
 
-def divided(wholes: Sequence[Piece], options: Options, cut: Callable[[Piece, int, int], Piece | None]) -> list[Part]:
-    """Parts that are even to one entry, of pieces one after the other; ``cut`` makes a piece of a part of one.
+def divided(wholes: Sequence[Piece], sizes: Sequence[int], options: Options,
+            cut: Callable[[Piece, int, int], Piece | None]) -> list[Part]:
+    """Parts of as many bytes, of pieces one after the other that have these ``sizes``; where options ask for smaller
+    parts, they are even to one entry instead. ``cut`` makes a piece of a part of one.
 
     A part has no piece where ``cut`` returns None: it is left out then.
     """
-    total = sum(whole.entries for whole in wholes)
-    parts = _count(total, options)
+    parts = _count(sum(whole.entries for whole in wholes), sum(sizes), options)
+    if options.min_partitions or options.max_records:
+        sizes = [whole.entries for whole in wholes]
+    total = sum(sizes)
     made: list[Part] = []
     pieces: list[Piece] = []
-    number, remaining = 1, total // parts  # of the part under way, and how many entries it still wants
-    for whole in wholes:
+    number, before = 1, 0  # of the part under way, and the size of all before the piece
+    for whole, size in zip(wholes, sizes, strict=True):
         low = 0
         while low < whole.entries:
-            upto = min(whole.entries, low + remaining)
-            piece = cut(whole, low, upto)
+            edge = total * number // parts - before
+            upto = whole.entries if edge >= size else max(low, edge * whole.entries // size)
+            piece = cut(whole, low, upto) if upto > low else None
             pieces += [] if piece is None else [piece]
-            remaining -= upto - low
             low = upto
-            if not remaining:
+            if edge <= size:
                 made += [Part(tuple(pieces))] if pieces else []
                 pieces = []
                 number += 1
-                remaining = total * number // parts - total * (number - 1) // parts
-    return made
+        before += size
+    return [*made, Part(tuple(pieces))] if pieces else made
 
 
 def plan_shards(shards: Manifest, url: str, windows: dict[bytes, Window], options: Options) -> list[Part]:
@@ -244,7 +253,7 @@ def plan_shards(shards: Manifest, url: str, windows: dict[bytes, Window], option
     at points, so one is never smaller than the distance of two points.
     """
     found: dict[bytes, tuple[int, list[StreamID], tuple[ShardFile, ...]]] = {}
-    wholes = []
+    wholes, sizes = [], []
     for stream in shards.streams:
         window = windows.get(stream._raw)
         if window is None or stream.first is None or stream.last is None:
@@ -254,6 +263,7 @@ def plan_shards(shards: Manifest, url: str, windows: dict[bytes, Window], option
             files = tuple(shard for shard in shards.shards if shard.stream == stream.number)
             whole = (low, high) == (stream.first, stream.last)
             wholes.append(Piece(url, stream._raw, low, high, _about(stream, low, high, whole), 0, files, whole))
+            sizes.append(stream.bytes * wholes[-1].entries // stream.length)
             found[stream._raw] = stream.every, [low, *(point for point in stream.points if low < point <= high)], files
 
     def cut(whole: Piece, low: int, upto: int) -> Piece | None:
@@ -273,7 +283,7 @@ def plan_shards(shards: Manifest, url: str, windows: dict[bytes, Window], option
         needed = tuple(shard for shard in files if shard.last >= start and shard.first <= end)
         return Piece(whole.path, whole.stream, start, end, upto - low, skip, needed, whole.exact)
 
-    return divided(wholes, options, cut)
+    return divided(wholes, sizes, options, cut)
 
 
 def _about(stream: StreamSummary, low: StreamID, high: StreamID, whole: bool) -> int:

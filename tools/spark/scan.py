@@ -7,14 +7,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ...recovery.snapshot.location import location_of
 from ...recovery.snapshot.shard_cache import ShardCache
 from ...recovery.snapshot.shards import open_shard
 from ...stream.columns import arrow
-from ...stream.columns.scan import StoredNode, read_nodes
+from ...stream.columns.scan import Range, StoredNode, read_ranges
 from ...stream.entries import header as headers
 from . import data_loss, live_snapshot, plan
 from .location import SHARDS, DataLocation, opened, require_data
@@ -97,24 +98,34 @@ def batches(part: Part, projection: Projection, schema: pa.Schema,
     """The entries of a part. Its files stay open until the last batch has been taken."""
     import pyarrow as pa  # noqa: PLC0415
 
-    for piece in part.pieces:
-        read = _shard_batches if piece.shards else _batches
-        for batch in read(piece, projection, options):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    found: Iterable[pa.RecordBatch]
+    if part.pieces and part.pieces[0].shards:
+        found = chain.from_iterable(_shard_batches(piece, projection, options) for piece in part.pieces)
+    else:
+        found = _batches(part.pieces, projection, options)
+    for batch in found:
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
-def _batches(piece: Piece, projection: Projection, options: Options) -> Iterator[pa.RecordBatch]:
-    with opened(piece.path) as source:
+def _batches(pieces: Sequence[Piece], projection: Projection, options: Options) -> Iterator[pa.RecordBatch]:
+    """The entries of pieces of one store, in batches that they share."""
+    if not pieces:
+        return
+    with opened(pieces[0].path) as source:
         live_snapshot.touch(source.env.path)
-        piece = plan.resolved(source, piece)
-        nodes = read_nodes(source, piece.stream, piece.start, piece.end)
-        yield from _decoded(nodes, piece, projection, options, options.mode == arrow.PERMISSIVE)
+        ranges = (plan.resolved(source, piece) for piece in pieces)
+        nodes = read_ranges(source, [Range(piece.stream, piece.start, piece.end, piece.number) for piece in ranges])
+        yield from arrow.of_ranges(nodes, projection, mode=options.mode, batch_size=options.batch_rows,
+                                   skip_damaged=options.mode == arrow.PERMISSIVE)
 
 
 def _shard_batches(piece: Piece, projection: Projection, options: Options) -> Iterator[pa.RecordBatch]:
     """The entries of a piece in its shards, which were verified whole: damage is never skipped."""
     skip, remaining = piece.skip, piece.entries
-    for batch in _decoded(_shard_nodes(piece, options), piece, projection, options, False):
+    for batch in arrow.batches(
+        _shard_nodes(piece, options), projection, start=piece.start, end=piece.end, mode=options.mode,
+        stream=piece.stream.decode("utf-8", "backslashreplace"), batch_size=options.batch_rows,
+    ):
         if not piece.exact:
             yield batch
             continue
@@ -133,11 +144,3 @@ def _shard_nodes(piece: Piece, options: Options) -> Iterator[StoredNode]:
     for shard in piece.shards:
         with open_shard(place, shard, cache) as reader:
             yield from reader.nodes(piece.start, piece.end)
-
-
-def _decoded(nodes: Iterator[StoredNode], piece: Piece, projection: Projection, options: Options,
-             skip_damaged: bool) -> Iterator[pa.RecordBatch]:
-    return arrow.batches(
-        nodes, projection, start=piece.start, end=piece.end, mode=options.mode, skip_damaged=skip_damaged,
-        stream=piece.stream.decode("utf-8", "backslashreplace"), batch_size=options.batch_rows,
-    )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .....storage import clocks
-from .....stream.columns.arrow import FAILFAST, MODES, PERMISSIVE, Projection, Tally, load, projection, reader
+from .....stream.columns.arrow import FAILFAST, MODES, PERMISSIVE, Projection, Tally, batches, load, projection
 from .....stream.columns.projection import default_columns
 from .....stream.node.stream_id import StreamID
 from .....stream.stream import Stream
@@ -163,10 +163,10 @@ def _read(args: argparse.Namespace, stream: Stream, kind: str, start: StreamID, 
         raise CommandError('CSV holds no maps: name fields, as in --columns "item string, qty bigint"', USAGE)
     with_id = replace(columns, schema=columns.schema.append(load().field("", "binary")),
                       columns=(*columns.columns, ("id_bytes", b"", 0, 0)))
-    return columns, iter(reader(
+    return columns, batches(
         stream.nodes(start, end), with_id, start=start, end=end, mode=mode, skip_damaged=args.skip_damaged,
         stream=output.text(args.stream), tally=tally,
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
 def _about(args: argparse.Namespace) -> dict[str, str]:

@@ -57,8 +57,8 @@ def _given(args: argparse.Namespace) -> dict[str, str]:
     "plan", _RANGE,
     """Shows how a scan of the stream would be cut into partitions, without reading any entries. STORE
 is a snapshot, a folder of them, a set of shards, or a live store, of which a snapshot is taken.
-A partition has 250,000 entries or more unless you ask for smaller ones. Exit status 1 if the
-range has no entries.""",
+A partition has 250,000 entries or 32 MiB, or more, unless you ask for smaller ones. Exit
+status 1 if the range has no entries.""",
     "raxlog plan backup.rax orders --partitions 8",
 )
 def _plan(args: argparse.Namespace) -> int:
