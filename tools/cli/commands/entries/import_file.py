@@ -122,12 +122,16 @@ class Import:
             try:
                 if isinstance(record, Bad):
                     raise InvalidFields(record.what)
-                flat = _checked(record[2])
-                if record[1] is not None:
-                    sid = self._next_id(record[1])
+                number, given, flat = record
+                if len(flat) > 2 and flat[0] == OWN_FIELD:  # what a schedule appended is copied so
+                    checked(flat[2:])
+                else:
+                    checked(flat)
+                if given is not None:
+                    sid = self._next_id(given)
                     ids += ["*"] * (len(flats) - len(ids))
                     ids.append(sid)
-                line = record[0]
+                line = number
                 flats.append(flat)
             except (InvalidFields, InvalidStreamID) as error:
                 if not self.skip_bad:
@@ -169,14 +173,6 @@ class Import:
             raise InvalidStreamID(f"the ID {given} is not greater than the one before, {last[0]}-{last[1]}")
         self.order = wanted
         return given if new.seq is None else make_id(*wanted)
-
-
-def _checked(flat: list[bytes]) -> list[bytes]:
-    """The fields of an entry. InvalidFields: its whole batch would fail."""
-    if len(flat) > 2 and flat[0] == OWN_FIELD:  # what a schedule appended is copied so
-        checked(flat[2:])
-        return flat
-    return checked(flat)
 
 
 @command(

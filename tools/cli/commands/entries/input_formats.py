@@ -153,27 +153,32 @@ def _plain_lines(lines: Lines, field: str, start: int) -> Iterator[Record | Bad]
 
 
 def _csv(lines: Lines, delimiter: str, start: int) -> Iterator[Record | Bad]:
-    # As text for the csv module, and back to the same bytes in any encoding.
     csv.field_size_limit(1 << 30)
-    texts = (line.decode("utf-8", "surrogateescape") for line in lines)
-    reader = csv.reader(texts, delimiter=delimiter, strict=True)
+    given = iter(lines)
+    ahead: list[bytes] = []  # a line for the csv module, which takes more where its record goes on
+
+    def texts() -> Iterator[str]:  # for the csv module, and back to the same bytes in any encoding
+        while (line := ahead.pop() if ahead else next(given, None)) is not None:
+            yield line.decode("utf-8", "surrogateescape")
+
+    reader = csv.reader(texts(), delimiter=delimiter, strict=True)
+    comma = delimiter.encode()
     names: list[bytes] = []
     blank: list[bytes] = []
-    while True:
-        first = lines.number + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield Bad(first, f"no CSV: {error}")
+    for line in given:
+        first = lines.number
+        whole = line.removesuffix(b"\n").removesuffix(b"\r")
+        if not whole:
             continue
-        if not row:
-            continue
-        try:
-            cells = list(map(str.encode, row))
-        except UnicodeEncodeError:
-            cells = [cell.encode("utf-8", "surrogateescape") for cell in row]
+        if b'"' in whole or b"\r" in whole or len(comma) > 1:
+            ahead.append(line)
+            try:
+                cells = [cell.encode("utf-8", "surrogateescape") for cell in next(reader)]
+            except csv.Error as error:
+                yield Bad(first, f"no CSV: {error}")
+                continue
+        else:
+            cells = whole.split(comma)
         if not names:
             names = cells
             blank = [half for name in names for half in (name, b"")]
