@@ -175,7 +175,7 @@ class World:
     def __init__(self, folder: Path, dice: random.Random) -> None:
         self.folder = folder
         self.names = ["orders", "orders.eu", "orders.us", "mail", "one", "empty", "far"]
-        sizes = [5000, dice.randrange(200, 2000), dice.randrange(50, 800), dice.randrange(1, 120), 1, 1, 45]
+        sizes = [5000, dice.randrange(200, 2000), dice.randrange(50, 800), dice.randrange(STATES, 120), 1, 1, 45]
         self.states: list[raxlog.Store] = []
         self.ms = dict.fromkeys(self.names, 1_700_000_000_000) | {"far": TOP - 20}  # which ends beyond a bigint
         with raxlog.open(folder / "live.rax", durability="relaxed", encoding=None) as store:
