@@ -161,7 +161,7 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
     live = present(txn, stream, [sid for sid in ids if sid not in pending]) if force else ()
     turns = None
     if group.key_limit is not None:
-        ids = [sid for sid in ids if sid not in pending or not parking.is_parked(pending[sid])]
+        ids = [sid for sid in ids if sid not in pending or not parking.waits(txn, group, sid, pending[sid])]
         new = [sid for sid in ids if sid in live]
         turns = parking.require_free(txn, stream.header.name, group, pending,
                                      list(zip(new, fetch(txn, stream, new), strict=True)))
@@ -191,7 +191,8 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
             group.count_pending(txn, UNOWNED, 1)
         if turns is not None:
             parking.settle(txn, group, turns, rows)
-            parking.give_up(txn, group, rows)
+            if mode != "silent" or due:  # else it was not worked on, and comes before those behind it
+                parking.give_up(txn, group, rows)
     return released
 
 

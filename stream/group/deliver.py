@@ -302,6 +302,13 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
                 count = _least(count, group.limits.left(now))
             if (claiming or group.key_limit is not None) and not is_paused:
                 entries, more = claim_idle(txn, stream, group, consumer, wanted, count, now, budget.takes)
+                key = group.key_limit
+                for _ in range(AT_ONCE if key is not None and (more or key.many) else 0):  # what these let go on
+                    left = None if count is None else count - len(entries)
+                    got, more = claim_idle(txn, stream, group, consumer, wanted, left, now, budget.takes)
+                    entries += got
+                    if not (got or more):
+                        break
                 passing = passing or more
             remaining = None if count is None else count - len(entries)
             remaining = 0 if is_paused else remaining
@@ -399,11 +406,12 @@ def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
         room = stopped = None
         if state.limits is not None or state.key_limit is not None:
             room = state.room(txn)
-            stopped = stopped_by(txn, found[1], state)
+            stopped, turn = stopped_by(txn, found[1], state)
+            dues += [] if turn is None else [turn]
             seen[Condition(limits_move, target.stream, wanted.group)] = state.limits, room, state.key_limit, stopped
             is_ready = is_ready or (wanted.noack and state.key_limit is not None)  # an error, too
-            if state.limits is not None and (turn := state.limits.next_time(now)) > now:
-                dues.append(turn)
+            if state.limits is not None and (first := state.limits.next_time(now)) > now:
+                dues.append(first)
                 continue
         has_room = room is None or room > 0 or wanted.noack
         is_ready = is_ready or (has_room and state.last < found[1].last and stopped is None)
@@ -576,7 +584,7 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
         if not group.may_have_released():
             return [], False
         due, released_by = group.pel(txn).next_due(), due_by(group, now)
-        if due is None or due > released_by:
+        if due is None or (due > released_by and not parking.is_ahead(txn, group, now)):
             return [], False
     stream.flush(txn)  # the PEL must not be written to while it is looked through
     pel = group.pel(txn, now)
@@ -584,11 +592,13 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     room = None if wanted.noack else group.room(txn)  # for what no consumer holds; a takeover needs none
     turns = None if group.key_limit is None else parking.Turns(txn, group, group.key_limit)
     released = pel.released(released_by)
+    if turns is not None and parking.is_ahead(txn, group, now):
+        released = turns.put_back(islice(pel.released(MAX64 - 1), AT_ONCE))
     oldest = iter(()) if wanted.min_idle is None else pel.oldest(last_idle(wanted.min_idle, now))
     if turns is not None:
-        released = (row for row in released if turns.may_claim(row[0], True))
+        released = (row for row in takewhile(turns.may_park, released) if turns.may_claim(row[0], True))
         if turns.key.many:
-            oldest = (row for row in oldest if turns.may_claim(row[0], True))
+            oldest = (row for row in takewhile(turns.may_park, oldest) if turns.may_claim(row[0], True))
     candidates = chain(islice(released, _least(None, room)), oldest)
     claimed: list[Entry] = []
     rows = []
@@ -613,7 +623,8 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
             entry.idle = None if nack.released else max(0, now - nack.time) / 1000
             claimed.append(entry)
             rows.append((sid, consumer.number, now, entry.deliveries))
-    more = more or len(gone) >= MOST_GONE or (turns is not None and bool(gone))  # whose keys the next ones have
+    more = more or len(gone) >= MOST_GONE
+    more = more or (turns is not None and (bool(gone) or not turns.may_park()))  # the next ones have the keys of those
     is_all = not full and not more and room is None and (count is None or len(claimed) < count)
     if is_all and wanted.min_idle is not None:
         lost = seen < group.pending if wanted.min_idle == 0 else not seen and not claims_due(
@@ -834,6 +845,8 @@ def claims_due(txn: RaxTransaction, number: int, header: StreamHeader, group: Gr
     if not group.pending or (min_idle is None and group.key_limit is None):
         return []
     pel = group.pel(txn)
+    if parking.is_ahead(txn, group, now):
+        return [now]
     if min_idle is None:
         due = pel.next_due() if has_room else None
         return [due] if due is not None and (due == 0 or due_by(group, now)) else []
@@ -842,7 +855,9 @@ def claims_due(txn: RaxTransaction, number: int, header: StreamHeader, group: Gr
     oldest, since = pel.oldest_time(), now - clocks.since_set()
     dues = [pel.next_due() if has_room else None, None if oldest is None else max(oldest, since) + min_idle]
     if keeps_gone and any(due is not None and due <= now for due in dues):
-        dues = [_first_live(txn, number, header, pel.released(MAX64 - 1), 0, 0, now) if has_room else None,
+        released = pel.released(MAX64 - 1)
+        dues = [None if not has_room else pel.next_due() if group.key_limit is not None  # which takes out what is gone
+                else _first_live(txn, number, header, released, 0, 0, now),
                 _first_live(txn, number, header, pel.oldest(MAX64), since, min_idle, now)]
     return [due for due in dues if due is not None]
 
@@ -861,25 +876,29 @@ def next_due(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
     now, room = now_ms(), state.room(txn)
     dues = [found[1].next_due()]
     if room is None or room > 0:  # else others hold as many as may be held
-        is_new = state.last < found[1].last and stopped_by(txn, found[1], state) is None
-        dues += [state.pel(txn).next_due(), now if is_new else None]
+        stopped, turn = stopped_by(txn, found[1], state)
+        is_new = state.last < found[1].last and stopped is None
+        dues += [state.pel(txn).next_due(), now if is_new else turn]
     first = min((due for due in dues if due is not None), default=MAX64)
     if state.limits is not None and first < MAX64:
         first = max(first, state.limits.next_time(now))
     return None if MAX64 in (first, state.paused) else max(first, state.paused)
 
 
-def stopped_by(txn: RaxTransaction, header: StreamHeader, group: GroupState) -> bytes | None:
-    """The value of the key for which a read delivers nothing more: of it as many are parked as may be; else None."""
+def stopped_by(txn: RaxTransaction, header: StreamHeader, group: GroupState) -> tuple[bytes | None, int | None]:
+    """The value of the key for which a read delivers nothing more, as many are parked as may be; else None.
+
+    And when, in ms, its rate lets the entry through, if nothing else is in its way.
+    """
     key = group.key_limit
     if key is None or key.parked < key.max_parked or group.last >= header.last:
-        return None
+        return None, None
     turns = parking.Turns(txn, group, key)
     is_for_group = _for_group(txn, group, [], turns)
     for entry in read_now(txn, group.number, header, make_id(*group.last).next(), 1):
         if is_for_group(entry) and turns.stops:
-            return bytes(entry.values[entry.names.index(key.field)])
-    return None
+            return bytes(entry.values[entry.names.index(key.field)]), turns.until
+    return None, None
 
 
 def turn_of(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
@@ -890,11 +909,11 @@ def turn_of(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
         return None
     room, retry, key = state.room(txn), state.pel(txn).next_due(), state.key_limit
     if key is not None and key.many and (room is None or room > 0):
-        of, rows = parking.Parking(txn, state, key).of, state.pel(txn).released(MAX64 - 1)
-        return next((nack.time for sid, nack in rows if (was := of(sid)) is not None and was[1] == parking.NEXT), None)
+        turns = parking.next_turn(txn, state, key, AT_ONCE), stopped_by(txn, found[1], state)[1]
+        return min((turn for turn in turns if turn is not None), default=None)
     if state.limits is None:
         return None
-    is_new = state.last < found[1].last and stopped_by(txn, found[1], state) is None
+    is_new = state.last < found[1].last and stopped_by(txn, found[1], state)[0] is None
     is_there = is_new or (retry is not None and retry <= now)
     return state.limits.next_time(now) if is_there and state.limits.many and (room is None or room > 0) else None
 
@@ -905,7 +924,7 @@ def limits_move(txn: RaxTransaction, stream: bytes, group: bytes) -> Hashable:
     state = None if found is None else find_group(txn, found[0], group)
     if found is None or state is None:
         return None
-    return state.limits, state.room(txn), state.key_limit, stopped_by(txn, found[1], state)
+    return state.limits, state.room(txn), state.key_limit, stopped_by(txn, found[1], state)[0]
 
 
 def claims_move(txn: RaxTransaction, stream: bytes, group: bytes, min_idle: int) -> Hashable:

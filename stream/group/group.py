@@ -634,8 +634,9 @@ class Group(Generic[V]):
         no room.
 
         ``rate``: (count, seconds): in any time of so many seconds at most ``count + burst`` entries are delivered, with
-        those that are delivered again; 0 for no rate. They come evenly, ``burst`` of them (1, if it was never set) at
-        once after a time without any. Up to 1,000,000; above 1,000 a second, ``burst`` should be a thousandth of that.
+        those that are delivered again; 0 for no rate, nor a ``rate_key``. They come evenly, ``burst`` of them (1,
+        if it was never set) at once after a time without any. Up to 1,000,000; above 1,000 a second, ``burst`` should
+        be a thousandth of that.
 
         ``rate_key``: the name of a field, the same as ``key``'s where there is one; the rate is then for each value of
         it, and 0 makes it the group's again. What is over it is parked, as with ``key``, until its turn comes, in the
@@ -899,8 +900,9 @@ def _limits_of(group: GroupState, max_in_flight: int | None, rate: tuple[int, in
     if key and by and key != by:
         raise InvalidArgument(f"key={shown(key)} and rate_key={shown(by)} of group {shown(group.name)} must be the "
                               "same field; take the other away with 0, or give both")
+    turn = min(was.turn, now_ms() * many + burst * window) if (many, window) == (was.many, was.window) else 0
     limits = Limits(was.max_in_flight if max_in_flight is None else max_in_flight, *((0, 0) if by else (many, window)),
-                    burst, was.turn if (many, window) == (was.many, was.window) else 0)
+                    burst, turn)
     if not key and not by:
         return limits, None
     return limits, Key(

@@ -12,7 +12,7 @@ from ...storage.trees.rax import Rax, RaxTransaction
 from ..entries import header as headers
 from ..node.arguments import Text, text_of
 from ..node.stream_id import StreamID, make_id, now_ms, time_at
-from . import deliver
+from . import deliver, parking
 from .deliver import Delivered
 from .state import UNKNOWN, GroupState, Limits
 
@@ -149,13 +149,16 @@ def describe_limits(txn: RaxTransaction, state: GroupState, header: headers.Stre
     of = key.limits(0) if key is not None and key.many else limits
     rate = (of.many, of.window / 1000) if of.many else None
     figures = LimitFigures(limits.max_in_flight or None, rate, of.burst if of.many else None, held)
-    stopped_by = deliver.stopped_by(txn, header, state)
+    stopped_by, _ = deliver.stopped_by(txn, header, state)
     if key is not None:
         field = text_of(key.field, encoding)
         figures = figures._replace(
             key=field if key.per_key else None, per_key=key.per_key or None, order=key.order if key.per_key else None,
             max_parked=key.max_parked, parked=key.parked, rate_key=field if key.many else None,
             stopped_by=None if stopped_by is None else text_of(stopped_by, encoding))
+    turn = None if key is None or not key.many or lag or state.paused > now else parking.next_turn(txn, state, key, 1)
+    if turn is not None and turn > now:
+        return figures._replace(limited_by="rate", limited_until=time_at(turn))
     retry = None if lag else state.pel(txn).next_due()
     if state.paused > now or not (lag or (retry is not None and retry <= now)):
         return figures

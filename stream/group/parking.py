@@ -30,7 +30,7 @@ An entry without the field has no key, and no rows here. Rows are there only whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -70,6 +70,31 @@ _NO_ENTRY = KeyRow()
 def is_parked(nack: Nack) -> bool:
     """Whether a pending entry is parked."""
     return nack.consumer == UNOWNED and nack.time == PARKED_UNTIL
+
+
+def waits(txn: RaxTransaction, group: GroupState, sid: ID, nack: Nack) -> bool:
+    """Whether a pending entry is parked, or the next of its key."""
+    key = group.key_limit
+    if is_parked(nack) or key is None or not key.many or nack.consumer != UNOWNED:
+        return is_parked(nack)
+    was = Parking(txn, group, key).of(sid)
+    return was is not None and was[1] == NEXT
+
+
+def next_turn(txn: RaxTransaction, group: GroupState, key: Key, most: int) -> int | None:
+    """When, in ms, the first that is the next of its key is due, among so many that are released."""
+    of = Parking(txn, group, key).of
+    rows = islice(group.pel(txn).released(PARKED_UNTIL - 1), most)
+    return next((nack.time for sid, nack in rows if (was := of(sid)) is not None and was[1] == NEXT), None)
+
+
+def is_ahead(txn: RaxTransaction, group: GroupState, now: int) -> bool:
+    """Whether the first that is released is the next of its key, and due too late: the clock has gone back."""
+    key = group.key_limit
+    if key is None or not key.many or not group.pending:
+        return False
+    due = group.pel(txn).next_due()
+    return due is not None and key.is_ahead(due, now) and next_turn(txn, group, key, 1) == due
 
 
 def mark_of(entry: Entry, field: bytes) -> bytes | None:
@@ -121,12 +146,13 @@ class Turns:
         self.held: dict[ID, tuple[bytes, int | None]] = {}  # what is to hold its key, and what it was to it
         self.parked: dict[ID, tuple[bytes, int | None]] = {}
         self.stops = False
+        self.until: int | None = None  # when the entry that stops the read has its turn, where it waits for that alone
         self._left = count
 
     def is_for_now(self, entry: Entry) -> bool:
         """Whether an entry may be delivered. Else it is to be parked; or the read ends before it, and this is True."""
         parking = self.parking
-        if self._left == 0 or len(self.parked) >= _PARKED_AT_ONCE:
+        if self._left == 0 or not self.may_park():
             self.stops = True
             return True
         mark = mark_of(entry, parking.key.field)
@@ -139,7 +165,9 @@ class Turns:
             return True
         if place not in (PARKED, NEXT):
             if parking.key.parked + len(self.parked) >= parking.key.max_parked:
-                self.stops = True
+                self.stops, key, row = True, self.key, self.rows.get(mark)
+                if row is not None and row.parked == row.next == 0 and (not key.per_key or row.held < key.per_key):
+                    self.until = key.limits(row.turn).next_time(self._now)
                 return True
             self.parked[sid] = mark, place
         return False
@@ -152,13 +180,25 @@ class Turns:
             self._left -= 1
         return True
 
+    def may_park(self, _: object = None) -> bool:
+        """Whether this call may park one more."""
+        return len(self.parked) < _PARKED_AT_ONCE
+
+    def put_back(self, rows: Iterable[tuple[ID, Nack]]) -> Iterator[tuple[ID, Nack]]:
+        """Park of these rows what is the next of its key: settle() finds its turn anew. None is to be claimed."""
+        for sid, _ in rows:
+            was = self.parking.of(sid)
+            if was is not None and was[1] == NEXT:
+                self.parked[sid] = was
+        return iter(())
+
     def may_claim(self, sid: ID, parks: bool = False) -> bool:
         """Whether a pending entry may be given to a consumer: it holds its key, or the key has room, and a turn left.
 
-        ``parks``: else it is to be parked. Without that, one that holds its key needs no turn.
+        ``parks``: else it is to be parked.
         """
         was = self.parking.of(sid)
-        if was is None or (was[1] == HELD and not parks):
+        if was is None:
             return True
         if was[1] != PARKED and self._may_go(sid, *was):
             return True
@@ -257,7 +297,8 @@ class _Moves:
                                           "key, and none is there", stream=str(self._group.number))
                 sid = unpack_id(first[-16:])
                 self.move(sid, mark, PARKED, NEXT if key.many else HELD)
-                released.append((sid, nack.count, key.limits(row.turn).next_time(self._now) if key.many else 0))
+                limits = key.limits(row.turn)
+                released.append((sid, nack.count, limits.next_time(self._now) if limits.left(self._now) == 0 else 0))
         pel.release(released)
 
     def write(self) -> None:
@@ -363,7 +404,7 @@ def rebuild(txn: WriteTransaction, header: StreamHeader, group: GroupState, key:
     What consumers hold stays with them, also where that is more than the key allows, and a retry that is not due waits
     on, with its key or for it. Turns of the same field stay. Reads each entry that is pending.
     """
-    turns, was_next, had = dict[bytes, int](), set[bytes](), group.key_limit
+    turns, was_next, had, now = dict[bytes, int](), set[bytes](), group.key_limit, now_ms()
     for kind in (keys.KEY, keys.KEYED):
         family = keys.group_family(group.number, kind, group.group)
         for row, value in list(family_rows(txn, family)):
@@ -371,11 +412,11 @@ def rebuild(txn: WriteTransaction, header: StreamHeader, group: GroupState, key:
             if kind == keys.KEYED and about[1] == NEXT:
                 was_next.add(suffix)
             elif kind == keys.KEY and len(about) > 2 and had is not None and key is not None and had.field == key.field:
-                turns[suffix] = about[2] * key.many // had.many
+                turns[suffix] = min(about[2] * key.many // had.many, now * key.many + key.burst * key.window)
             txn.delete(row)
     group.changed(txn)
     group.key_limit = key = None if key is None else key._replace(parked=0)
-    pel, now = group.pel(txn), now_ms()
+    pel = group.pel(txn)
     rows = list(pel.scan(StreamID.MIN, StreamID.MAX)) if group.pending else []
     waited = {sid for sid, nack in rows if is_parked(nack) or pack_id(*sid) in was_next}
     if key is None:

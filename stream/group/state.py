@@ -59,6 +59,7 @@ UNKNOWN = -1  # entries_read where Redis says null
 UNOWNED = 0  # the consumer number of released entries
 SEEN_EVERY = 5000  # ms
 SLACK = 20  # ms by which a delivery may be late, and the rate is kept
+_STEP = 2000  # ms by which a clock may go back, and no more is made of it
 _MOST_NOTED = 10_000  # seen-times of a group: above, those of deleted consumers are forgotten
 _MOST_EMPTY = 100_000
 _FEW_CONSUMERS = 64
@@ -96,10 +97,13 @@ class Limits(NamedTuple):
         """The limits after so many deliveries."""
         return self._replace(turn=self._turn(now) + delivered * self.window) if self.many else self
 
+    def is_ahead(self, now: int) -> bool:
+        """Whether the turn is later than deliveries up to now can have put it: the clock has gone back since then."""
+        return self.turn > (now + _STEP) * self.many + self._tolerance() + self.window
+
     def _turn(self, now: int) -> int:
-        """The turn of the next entry: not in the past, and where the clock has gone back, no later than can be."""
-        now *= self.many
-        return min(max(self.turn, now), now + self._tolerance() + self.window)
+        """The turn of the next entry: not in the past; if it is ahead, one entry goes now, and sets it anew."""
+        return now * self.many + self._tolerance() if self.is_ahead(now) else max(self.turn, now * self.many)
 
     def _tolerance(self) -> int:
         return (self.burst - 1) * self.window + min(self.window - 1, SLACK * self.many)
@@ -120,6 +124,10 @@ class Key(NamedTuple):
     def limits(self, turn: int) -> Limits:
         """The rate of one value, whose turn that is."""
         return Limits(0, self.many, self.window, self.burst, turn)
+
+    def is_ahead(self, due: int, now: int) -> bool:
+        """Whether no turn can be due as late as that, in ms."""
+        return due > now + _STEP + -(-self.window // self.many)
 
 
 class ConsumerState:

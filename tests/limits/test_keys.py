@@ -570,7 +570,9 @@ class AgainstAModel(RuleBasedStateMachine):
             is_pending = True
         elif how == "delete":
             self.stream.delete(sid)
-            if sid in self.new or sid in self.parked or sid in self.due:
+            # What is released without a key, and due, stays pending, and is gone.
+            waits = sid in self.due and (self.due[sid] > 0 or self.field is not None)
+            if sid in self.new or sid in self.parked or waits:
                 self.new = [one for one in self.new if one != sid]
                 self.leave(sid)
             else:

@@ -12,6 +12,7 @@ import traceback
 from bisect import bisect_right
 from collections import defaultdict
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ def test_a_change_of_the_rate_moves_what_waits(store: raxlog.Store, jobs: raxlog
     assert ids_of(group.read("x", count=9)) == [ids[0], ids[4]]
     group.configure(rate=(2, 3600.0), burst=1)  # what was used up stays so
     assert group.read("x", count=9) == []
-    group.configure(burst=3)
+    group.configure(burst=2)
     assert ids_of(group.read("x", count=9)) == ids[1:2]
     group.configure(key="customer", rate_key=0)  # the rate is the group's, and begins anew
     assert (group.info().rate_key, group.info().rate, group.pending().parked) == (None, (2, 3600.0), 2)
@@ -222,6 +223,101 @@ def test_rows_of_keys_that_have_had_their_turns_go() -> None:
         with store._env.read() as txn:  # what is kept can be seen nowhere else
             rows = sum(1 for _ in family_rows(txn, keys.group_family(1, keys.KEY, 1)))
         assert rows < 300, "rows of keys pile up"
+
+
+@pytest.mark.parametrize("how", [{}, {"rate_key": "customer"}], ids=["of the group", "by key"])
+def test_after_the_clock_went_back_entries_come_again(how: dict[str, Any]) -> None:
+    with raxlog.testing.clock() as clock, raxlog.testing.store() as store:
+        jobs = store.stream("jobs")
+        group = jobs.create_group("w")
+        group.configure(rate=(10, 1.0), **how)
+        add(jobs, "aaaa")
+        assert len(group.read("x")) == 1
+        clock._ns -= 24 * 3600 * 10**9
+        group.pause(clock.now())  # a commit, at a time before
+        came = 0
+        for _ in range(10):
+            came += len(group.read("x", count=9))
+            clock.advance(0.1)
+        assert came == 3
+        assert raxlog.check(store.path).problems == []
+
+
+def test_what_stops_a_read_for_its_rate_alone_wakes_it(jobs: raxlog.Stream, group: raxlog.Group) -> None:
+    group.configure(rate=(2, 1.0), key="customer", max_parked=1)
+    ids = add(jobs, "aab")
+    group.read("x", count=9)
+    group.ack(ids[2])
+    last = jobs.append({"customer": "b"})
+    assert group.info().stopped_by == "b"
+    began = time.monotonic()
+    assert ids_of(group.read("x", timeout=30)) == [last]
+    assert time.monotonic() - began < 10
+    group.ack(ids[0], last)
+    more = add(jobs, "aabb")
+    worker = group.worker(lambda entry: None)
+    worker.run(burst=True)
+    assert worker.counts.done == 1 + len(more)
+
+
+def test_what_is_gone_is_taken_out_and_lets_the_next_go_on(jobs: raxlog.Stream, group: raxlog.Group) -> None:
+    ids = add(jobs, "a" * 500)
+    group.read("x", count=9)
+    group.ack(ids[0])
+    jobs.trim(minid=ids[-1])
+    assert ids_of(group.read("x", count=9, timeout=30)) == ids[-1:]
+    assert group.pending().total == 1
+
+
+def test_through_the_door_a_claim_wakes_where_the_next_is_gone(
+    store: raxlog.Store, jobs: raxlog.Stream, group: raxlog.Group
+) -> None:
+    group.configure(rate=(2, 1.0))
+    ids = add(jobs, "aaaaa")
+    group.read("x", count=1)
+    jobs.trim(minid=ids[2])
+    with raxlog.redis_client(store, decode_responses=True) as client:
+        [[_, rows]] = client.execute_command(
+            "XREADGROUP", "GROUP", "w", "y", "BLOCK", 20_000, "CLAIM", 60_000, "STREAMS", "jobs", ">")
+    assert rows[0][0] == str(ids[2])
+
+
+def test_a_burst_of_parked_entries_comes_at_once() -> None:
+    with raxlog.testing.clock() as clock, raxlog.testing.store() as store:
+        jobs = store.stream("jobs")
+        group = jobs.create_group("w")
+        group.configure(rate=(10, 1.0), burst=5, rate_key="customer")
+        ids = add(jobs, "a" * 20)
+        assert ids_of(group.read("x", count=99)) == ids[:5]
+        clock.advance(60)
+        assert ids_of(group.read("x", count=99)) == ids[5:10]
+        assert (group.info().limited_by, group.info().limited_until) == ("rate", clock.now() + timedelta(seconds=0.08))
+
+
+def test_the_next_of_a_key_and_a_retry_wait_for_their_turns_whoever_asks(
+    jobs: raxlog.Stream, group: raxlog.Group
+) -> None:
+    group.configure(rate=(1, 3600.0), key="customer", order=True)
+    ids = add(jobs, "aaa")
+    group.read("x", count=9)
+    group.nack(ids[0], consumer="x")
+    with pytest.raises(raxlog.KeyBusy):
+        group.claim("y", ids[0])
+    assert group.autoclaim("y").entries == []
+    group.ack(ids[0])  # so that the next is ids[1]
+    assert group.nack(ids[1], delay=1e6) == 0
+    assert group.nack(ids[2]) == 0
+
+
+@pytest.mark.parametrize("limits", [{"rate": (1, 1.0), "rate_key": "customer"}, {"key": "customer"}], ids=str)
+def test_salvage_drops_the_key_whole(tmp_path: Path, limits: dict[str, Any]) -> None:
+    with raxlog.open(tmp_path / "s.rax") as store:
+        group = store.stream("jobs").create_group("w")
+        group.configure(**limits)
+        add(store.stream("jobs"), "aaaab")
+        group.read("x", count=99)
+    raxlog.salvage(tmp_path / "s.rax", tmp_path / "copy.rax")
+    assert raxlog.check(tmp_path / "copy.rax").problems == []
 
 
 # -- against a model -------------------------------------------------------------------------------

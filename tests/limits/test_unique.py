@@ -612,6 +612,7 @@ class AgainstAModel(RuleBasedStateMachine):
                     self.stream.delete(sid)
         else:
             assert (group.ack if how == "ack" else group.cancel)(sid) == 1
+            self.cancelled[which] |= {sid} if how == "cancel" else set()
         del self.pending[which][sid]
 
     @precondition(lambda self: self.live)
