@@ -44,6 +44,7 @@ KERNELS = (
     "raxlog.stream.node.entry",
     "raxlog.stream.node.packed_ids",
     "raxlog.stream.node.decode",
+    "raxlog.stream.node.flattened",
     "raxlog.stream.node.builder",
     "raxlog.stream.dump.crc64",
     "raxlog.index.pubsub.glob",

@@ -55,7 +55,8 @@ from .jobs.deferred import Deferred
 from .jobs.schedules import Coalesce, Schedule
 from .node.arguments import Codec, Compression, Name, Refs, Text, member_name, text_of, texts_of, whole
 from .node.decode import flatten
-from .node.entry import Flattened, flatten_all, typed
+from .node.entry import flatten_all, typed
+from .node.flattened import Flattened, TextColumns
 from .node.stream_id import (
     AUTO,
     IDLike,
@@ -222,14 +223,14 @@ class Stream(Generic[V]):
         Raises the errors of append(), naming the entry's place. With ``durability="buffered"`` it returns
         at once, and is still one commit.
         """
-        flats: list[list[bytes]] = []
+        flats: list[list[bytes]] | TextColumns = []
         if isinstance(entries, Flattened):
             flats, entries = entries.flats, ()
         for what, given in (("entries", entries), ("ids", ids if ids is not None else ())):
             if not isinstance(given, Iterable):
                 raise InvalidArgument(f"{what} of extend() must be an iterable, not {type(given).__name__}")
         given, codec = self._prepared(entries)
-        while flatten_all(given, flats, _AT_ONCE):
+        while isinstance(flats, list) and flatten_all(given, flats, _AT_ONCE):
             pass
         news: list[NewID] | None = None
         if ids is not None:
@@ -241,7 +242,7 @@ class Stream(Generic[V]):
         expected = None if expect_last is None else parse_id(expect_last)
         return self._append(flats, news, True, wanted, refs, None, expected, codec) if flats else []
 
-    def _append(self, flats: list[list[bytes]], news: list[NewID] | None, create: bool,
+    def _append(self, flats: list[list[bytes]] | TextColumns, news: list[NewID] | None, create: bool,
                 wanted: trim.Trim | None, refs: str, claim: Claim | None, expected: StreamID | None,
                 codec: str | None) -> list[StreamID]:
         """Append flattened entries, in a commit or by the write buffer; their IDs, none if there is no stream."""
@@ -840,9 +841,10 @@ class Stream(Generic[V]):
         return group
 
 
-def _append(name: bytes, limits: NodeLimits, news: list[NewID] | None, now: int, flats: list[list[bytes]],
-            create: bool, wanted: trim.Trim | None, refs: str, claim: Claim | None, expected: StreamID | None,
-            codec: str | None, releases: bool, txn: WriteTransaction) -> list[StreamID]:
+def _append(name: bytes, limits: NodeLimits, news: list[NewID] | None, now: int,
+            flats: list[list[bytes]] | TextColumns, create: bool, wanted: trim.Trim | None, refs: str,
+            claim: Claim | None, expected: StreamID | None, codec: str | None, releases: bool,
+            txn: WriteTransaction) -> list[StreamID]:
     """Append entries, with all that append() and extend() can be asked for."""
     stream = writer.locate(txn, name)
     if stream is not None and claim is not None:

@@ -12,9 +12,11 @@
 
 from __future__ import annotations
 
+from sys import byteorder
 from typing import TYPE_CHECKING
 
 from ...storage.errors import InvalidFields
+from ..node.flattened import TextColumns
 from .json_values import text_of
 from .projection import load
 
@@ -86,7 +88,8 @@ def texts(column: pa.Array, is_entry: bool = False) -> pa.Array:
         return pa.array(found, pa.string()).cast(pa.binary())
     has_year = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
     if has_year and len(column) > column.null_count:
-        least, most = compute.min_max(compute.year(column)).as_py().values()
+        ends = compute.min_max(column)
+        least, most = (compute.year(ends[which]).as_py() for which in ("min", "max"))
         if least < 1 or most > 9999:
             raise InvalidFields(f"a time of the year {least if least < 1 else most}: a scan reads those of 1 to 9999")
     if pa.types.is_timestamp(kind):  # in UTC
@@ -96,3 +99,25 @@ def texts(column: pa.Array, is_entry: bool = False) -> pa.Array:
     if not pa.types.is_binary(kind):
         column = column.cast(pa.string())
     return column.cast(pa.binary())
+
+
+def columns_of(names: list[str], columns: list[pa.Array] | list[pa.ChunkedArray]) -> TextColumns:
+    """Columns that texts() has made as entries; not checked. A column's bytes are copied once."""
+    return TextColumns([name.encode() for name in names], [_runs(column) for column in columns])
+
+
+def _runs(column: pa.Array | pa.ChunkedArray) -> tuple[bytes, bytes, bytes]:
+    """A column as TextColumns takes it."""
+    pa = load()
+    column = column.cast(pa.large_binary())  # whose chunks are one, however large it gets
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    column.validate(full=True)  # a file may say anything of where texts lie
+    there = b""
+    if column.null_count:
+        there = column.is_valid().cast(pa.uint8()).buffers()[1].to_pybytes()
+        column = column.fill_null(b"")  # Arrow lets a null have bytes
+    _, starts, texts = column.buffers()
+    starts = starts.slice(8 * column.offset, 8 * (len(column) + 1)).to_pybytes() if len(column) else bytes(8)
+    first, end = (int.from_bytes(starts[at:][:8], byteorder) for at in (0, 8 * len(column)))
+    return starts, texts.slice(first, end - first).to_pybytes() if end > first else b"", there

@@ -55,6 +55,7 @@ from ...storage.notices import note, noted
 from ...storage.threads import start
 from ...storage.wake.stop import wake
 from ..node.arguments import text_of
+from ..node.flattened import TextColumns
 from ..node.stream_id import MAX64, NewID, StreamID, make_id, now_ms
 from . import header as headers
 from . import writer
@@ -205,8 +206,9 @@ class WriteBuffer(Attachment):
 
     # -- appending ----------------------------------------------------------------------
 
-    def append(self, name: bytes, limits: NodeLimits, news: Iterable[NewID], now: int, flats: Sequence[list[bytes]],
-               size: int, create: bool, operation: Operation | None, timeout: float) -> list[StreamID] | None:
+    def append(self, name: bytes, limits: NodeLimits, news: Iterable[NewID], now: int,
+               flats: Sequence[list[bytes]] | TextColumns, size: int, create: bool, operation: Operation | None,
+               timeout: float) -> list[StreamID] | None:
         """Buffer an append of ``size`` bytes: ``operation`` is applied later, and gets the IDs returned here.
 
         None for the operation: of an append of one entry with ``*`` as its ID to a stream that is created

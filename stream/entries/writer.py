@@ -32,6 +32,7 @@ from ...storage.log.transaction import WriteTransaction  # cimport
 from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax
 from ..node.builder import NodeBuilder  # cimport
+from ..node.flattened import TextColumns
 from ..node.stream_id import AUTO, MAX64, NewID, StreamID, make_id
 from . import header as headers
 from .header import NodeLimits, StreamHeader, shown
@@ -126,7 +127,7 @@ class StreamWriter:
     def _is_large(self, size: int) -> bool:
         return size > _LARGE and size > (self.header.limits.max_bytes or 0)
 
-    def extend(self, txn: WriteTransaction, now: int, flats: list[list[bytes]]) -> list[StreamID]:
+    def extend(self, txn: WriteTransaction, now: int, flats: list[list[bytes]] | TextColumns) -> list[StreamID]:
         """Append many entries, their IDs made as for ``*``: the kernel fills node after node."""
         ids: list[StreamID] = []
         if self.header.schema is not None:

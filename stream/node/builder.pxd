@@ -1,6 +1,7 @@
 # The C types of builder.py.
 
 cimport cython
+from .flattened cimport TextColumns
 from .listpack cimport integer_element, integer_size, put_entry, put_integer, put_value, room_for
 from .stream_id cimport id_of
 from .decode cimport Walk, backward, open_node, skip
@@ -34,16 +35,16 @@ cdef class NodeBuilder:
     cpdef bint push(self, unsigned long long ms, unsigned long long seq, list flat, Py_ssize_t capacity,
                     Py_ssize_t max_bytes, long long max_entries) except -1
 
-    @cython.locals(start="Py_ssize_t", stop="Py_ssize_t")
-    cpdef Py_ssize_t fill(self, list flats, Py_ssize_t at, unsigned long long ms, unsigned long long seq,
+    @cython.locals(start="Py_ssize_t", stop="Py_ssize_t", columns=TextColumns, rows=list, none=list)
+    cpdef Py_ssize_t fill(self, object flats, Py_ssize_t at, unsigned long long ms, unsigned long long seq,
                           Py_ssize_t capacity, Py_ssize_t max_bytes, long long max_entries,
                           list ids) except -1
 
-    @cython.locals(raw="Py_ssize_t", p=bytearray, at="Py_ssize_t", missing="Py_ssize_t", same=bint,
+    @cython.locals(raw="Py_ssize_t", fields="Py_ssize_t", p=bytearray, at="Py_ssize_t", missing="Py_ssize_t", same=bint,
                    ahead="long long", on="long long", end="Py_ssize_t", live="long long", grown="Py_ssize_t",
                    size="Py_ssize_t")
-    cdef bint put(self, unsigned long long ms, unsigned long long seq, list flat, Py_ssize_t capacity,
-                  Py_ssize_t max_bytes, long long max_entries, Py_ssize_t spare) except -1
+    cdef bint put(self, unsigned long long ms, unsigned long long seq, list flat, TextColumns columns, Py_ssize_t i,
+                  Py_ssize_t capacity, Py_ssize_t max_bytes, long long max_entries, Py_ssize_t spare) except -1
 
     @cython.locals(p=bytearray)
     cpdef bytes sealed(self, object seed, object ordinal, object span)

@@ -15,6 +15,7 @@ from ...storage.errors import CorruptionError
 from ...storage.format.keys import FORMAT
 from ...storage.format.records import FRONT, HEADER_SIZE, RAW, checksum
 from .decode import backward, open_node, skip  # cimport
+from .flattened import TextColumns  # cimport
 from .listpack import (
     integer_element,  # cimport
     integer_size,  # cimport
@@ -131,11 +132,11 @@ class NodeBuilder:
         bytes before plus the entry's names and values below ``max_bytes``, and its entries, deleted ones
         included, within ``max_entries``; -1 is no limit.
         """
-        taken = self.put(ms, seq, flat, capacity, max_bytes, max_entries, 0)
+        taken = self.put(ms, seq, flat, None, 0, capacity, max_bytes, max_entries, 0)
         del self.block[self.size + HEAD_SIZE:]
         return taken
 
-    def fill(self, flats: list[list[bytes]], at: int, ms: int, seq: int, capacity: int,
+    def fill(self, flats: list[list[bytes]] | TextColumns, at: int, ms: int, seq: int, capacity: int,
              max_bytes: int, max_entries: int, ids: list[StreamID]) -> int:
         """Push ``flats[at:]`` under ms-seq, ms-(seq+1) and so on, while the node takes them.
 
@@ -143,30 +144,41 @@ class NodeBuilder:
         """
         start = at
         stop = len(flats)
-        while at < stop and self.put(ms, seq, flats[at], capacity, max_bytes, max_entries, _SPARE):
+        columns = flats if isinstance(flats, TextColumns) else None
+        rows = [] if isinstance(flats, TextColumns) else flats
+        none: list[bytes] = []
+        while at < stop and self.put(ms, seq, rows[at] if columns is None else none, columns, at,
+                                     capacity, max_bytes, max_entries, _SPARE):
             ids.append(id_of(StreamID, ms, seq))
             seq += 1
             at += 1
         self.block = self.block[: self.size + HEAD_SIZE]  # a copy: one that was cut would keep its memory
         return at - start
 
-    def put(self, ms: int, seq: int, flat: list[bytes], capacity: int, max_bytes: int, max_entries: int,
-            spare: int) -> bool:
-        """push(), but that bytes without meaning may be left behind the end mark: ``spare``, or some more."""
+    def put(self, ms: int, seq: int, flat: list[bytes], columns: TextColumns | None, i: int, capacity: int,
+            max_bytes: int, max_entries: int, spare: int) -> bool:
+        """push(), but that bytes without meaning may be left behind the end mark: ``spare``, or some more.
+
+        With ``columns`` it is their i-th entry instead.
+        """
         if 0 <= max_entries <= self.live + self.dead:
             return False
-        raw = raw_size(flat)
+        raw = raw_size(flat) if columns is None else columns.size_of(i)
         if 0 <= max_bytes <= self.size + raw:
             return False
-        same = self.has_names_of(flat)
+        same = self.has_names_of(flat) if columns is None else columns.has_names(i, self.names)
+        fields = len(flat) // 2 if columns is None else columns.width(i)
         ahead = difference(ms, self.ms)
         on = difference(seq, self.seq)
         p = self.block
         at = self.size + HEAD_SIZE - 1
-        missing = at + 1 + room_for(raw, len(flat) + 5) - len(p)
+        missing = at + 1 + room_for(raw, 2 * fields + 5) - len(p)
         if missing > 0:
             p.extend(bytes(missing + spare))
-        end = put_entry(p, at, ahead, on, flat, same)
+        if columns is None:
+            end = put_entry(p, at, ahead, on, flat, same)
+        else:
+            end = columns.put_entry(p, at, ahead, on, i, same)
         live = self.live + 1
         grown = 0
         if live & self.live == 0:  # a power of two
@@ -182,7 +194,7 @@ class NodeBuilder:
             put_integer(p, COUNTS, live)
         self.size = size
         self.live = live
-        self.elements = min(self.elements + (len(flat) // 2 + 4 if same else len(flat) + 5), 65535)
+        self.elements = min(self.elements + (fields + 4 if same else 2 * fields + 5), 65535)
         self.last_ms = ms
         self.last_seq = seq
         return True

@@ -51,9 +51,6 @@ cpdef bint flatten_all(object entries, list flats, Py_ssize_t limit) except -1
 @cython.locals(flat=list, i="Py_ssize_t")
 cdef list flatten_like(dict fields, list keys, list names)
 
-@cython.locals(flats=list, i="Py_ssize_t", at="Py_ssize_t", flat=list, column=list)
-cpdef object flatten_columns(list names, list columns)
-
 @cython.locals(found=list, raw=list, names=list, plain=bint, given=Entry, entry=Entry)
 cpdef list as_texts(list entries, str encoding, str errors, object model)
 

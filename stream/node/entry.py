@@ -343,39 +343,6 @@ def flatten_like(fields: dict[Any, Any], keys: list[Any], names: list[bytes]) ->
     return checked(flat)
 
 
-class Flattened:
-    """Entries whose fields are flattened, by flatten_columns(): extend() takes them as they are."""
-
-    __slots__ = ("flats",)
-
-    def __init__(self, flats: list[list[bytes]]) -> None:
-        self.flats: list[list[bytes]] = flats
-
-
-def flatten_columns(names: list[bytes], columns: list[Any]) -> Flattened:
-    """flatten() of entries given as columns: for each name a list of its values, None where an entry lacks it.
-
-    InvalidFields as flatten_all().
-    """
-    flats: list[list[bytes]] = []
-    i = 0
-    try:
-        while i < len(columns[0]):
-            flat: list[bytes] = []
-            at = 0
-            while at < len(names):
-                column = columns[at]
-                if column[i] is not None:
-                    flat.append(names[at])
-                    flat.append(as_bytes(column[i], names[at], "value"))
-                at += 1
-            flats.append(checked(flat))
-            i += 1
-    except InvalidFields as error:
-        raise InvalidFields(f"entry no. {i}: {error}") from None
-    return Flattened(flats)
-
-
 def checked(flat: list[bytes]) -> list[bytes]:
     """The row, unless an entry cannot be like that."""
     if not flat:

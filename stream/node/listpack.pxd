@@ -77,8 +77,14 @@ cdef Py_ssize_t room_for(Py_ssize_t size, Py_ssize_t values) noexcept
 @cython.locals(width="int", i="int")
 cdef Py_ssize_t put_integer(unsigned char *p, Py_ssize_t at, long long value) noexcept
 
-@cython.locals(size="Py_ssize_t", i="Py_ssize_t", start="Py_ssize_t")
 cdef Py_ssize_t put_value(unsigned char *p, Py_ssize_t at, bytes value) except -1
+
+cdef inline Py_ssize_t put_text(unsigned char *p, Py_ssize_t at, const unsigned char *texts, Py_ssize_t pos,
+                                Py_ssize_t size) noexcept:
+    return put_bytes(p, at, texts + pos, size)
+
+@cython.locals(i="Py_ssize_t", start="Py_ssize_t")
+cdef Py_ssize_t put_bytes(unsigned char *p, Py_ssize_t at, const unsigned char *value, Py_ssize_t size) noexcept
 
 @cython.locals(size="Py_ssize_t", i="Py_ssize_t")
 cdef Py_ssize_t put_entry(unsigned char *p, Py_ssize_t at, long long ms, long long seq, list flat,

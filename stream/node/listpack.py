@@ -305,7 +305,16 @@ def put_integer(p: bytearray, at: int, value: int) -> int:
 
 def put_value(p: bytearray, at: int, value: bytes) -> int:
     """Write a string element at ``at``, or the integer it is the decimal of; where it ends."""
-    size = len(value)
+    return put_bytes(p, at, value, len(value))
+
+
+def put_text(p: bytearray, at: int, texts: bytes, pos: int, size: int) -> int:  # cimport
+    """put_value() of ``size`` bytes at ``pos`` of ``texts``."""
+    return put_bytes(p, at, texts[pos : pos + size], size)
+
+
+def put_bytes(p: bytearray, at: int, value: bytes, size: int) -> int:
+    """put_value(), of a value of ``size`` bytes: in C, these are all that is known of it."""
     if is_canonical(value, size):
         return put_integer(p, at, canonical(value, size))
     start = at

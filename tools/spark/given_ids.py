@@ -27,7 +27,7 @@ from pyspark.sql import types
 from ...storage.errors import IDTooSmall, InvalidArgument, InvalidStreamID, StoreError
 from ...stream.entries.header import shown
 from ...stream.node.arguments import name_bytes
-from ...stream.node.entry import Flattened
+from ...stream.node.flattened import Flattened
 from ...stream.node.stream_id import MAX64, StreamID, make_id
 from ...stream.stream import Stream
 from .options import SKIP

@@ -54,9 +54,10 @@ from ...storage.engine.open_options import BYTES
 from ...storage.errors import InvalidArgument, InvalidFields, StoreError
 from ...storage.folder import directory
 from ...store import Store
-from ...stream.columns.texts import texts
+from ...stream.columns.texts import columns_of, texts
 from ...stream.node.arguments import name_bytes
-from ...stream.node.entry import Flattened, flatten, flatten_columns
+from ...stream.node.entry import flatten
+from ...stream.node.flattened import Flattened, TextColumns
 from ...stream.state import keys_between
 from ...stream.stream import Stream
 from . import given_ids
@@ -394,17 +395,17 @@ class _Digest:
     """A digest of rows, the same however they are cut."""
 
     def __init__(self) -> None:
-        self._columns: defaultdict[int, xxh3_128] = defaultdict(xxh3_128)
+        self._parts: defaultdict[int, xxh3_128] = defaultdict(xxh3_128)
 
-    def update(self, columns: list[list[Any]]) -> None:
+    def update(self, rows: list[list[bytes]] | TextColumns) -> None:
         """Take in further rows."""
-        for at, column in enumerate(columns):
-            header = 1 if len(column) < 1 << 4 else 3 if len(column) < 1 << 16 else 5  # of msgpack: how many there are
-            self._columns[at].update(msgpack.packb(column)[header:])
+        parts = rows.parts() if isinstance(rows, TextColumns) else [b"".join(map(msgpack.packb, rows))]
+        for at, part in enumerate(parts):
+            self._parts[at].update(part)
 
     def hexdigest(self) -> str:
         """The digest of all rows so far."""
-        return "".join(column.hexdigest() for column in self._columns.values())
+        return "".join(part.hexdigest() for part in self._parts.values())
 
 
 def _cut(batches: Iterator[pa.RecordBatch], size: int, first: int = 0) -> Iterator[pa.Table]:
@@ -446,12 +447,16 @@ def _texts(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _entries(table: pa.Table, digest: _Digest | None = None) -> Flattened:
     """Rows as extend() takes them: what is null is left out. InvalidFields for a row of nulls only."""
-    columns = [column.to_pylist() for column in table.columns]
-    if digest is not None:
-        digest.update(columns)
+    rows: list[list[bytes]] | TextColumns
     try:
         if table.schema.types[0].num_fields:  # a map
-            return Flattened([flatten([pair for pair in row or () if pair[1] is not None]) for row in columns[0]])
-        return flatten_columns([name.encode() for name in table.column_names], columns)
+            maps = table.column(0).to_pylist()
+            rows = [flatten([pair for pair in row or () if pair[1] is not None]) for row in maps]
+        else:
+            rows = columns_of(table.column_names, table.columns)
+            rows.check()
     except InvalidFields as error:
         raise InvalidFields(f"{error}: a row of nulls only is not an entry. Filter it out") from None
+    if digest is not None:
+        digest.update(rows)
+    return Flattened(rows)

@@ -8,10 +8,9 @@ import pickle
 from collections import OrderedDict
 
 import pytest
-import raxlog
 from raxlog import Entry, InvalidFields, StreamID
 from raxlog.stream.node import decode
-from raxlog.stream.node.entry import flatten_all, flatten_columns
+from raxlog.stream.node.entry import flatten_all
 
 # What a caller may give as fields
 
@@ -156,13 +155,3 @@ def test_fields_are_a_dict_in_all_else():
     assert flatten_all(given, flats, 2)
     assert not flatten_all(given, flats, 2)
     assert flats == [[b"item", b"book", b"qty", b"2"]] * 3
-
-
-def test_entries_given_as_columns_lack_what_is_null(tmp_path):
-    with raxlog.open(tmp_path / "store.rax", encoding=None) as store:
-        store.stream("orders").extend(flatten_columns([b"item", b"qty"], [["book", "pen"], [2, None]]))
-        assert [entry.fields for entry in store.stream("orders").range()] == [
-            {b"item": b"book", b"qty": b"2"}, {b"item": b"pen"}
-        ]  # fmt: skip
-    with pytest.raises(InvalidFields, match=r"entry no\. 1"):
-        flatten_columns([b"item"], [["book", None]])

@@ -11,7 +11,7 @@ from ....stream.entries.idempotent import MAX_CAP, MAX_WINDOW, RedisProducer, se
 from ....stream.group.group import Group
 from ....stream.info import FullInfo, GroupDetail, StreamInfo, count_rax
 from ....stream.multi_read import read_group_streams
-from ....stream.node.entry import Flattened
+from ....stream.node.flattened import Flattened
 from ....stream.node.stream_id import StreamID, now_ms
 from ....stream.node.typed import Entry
 from ....stream.stream import Stream

@@ -27,7 +27,8 @@ from typing import Any, cast
 
 from .....storage import clocks
 from .....storage.errors import InvalidFields, InvalidStreamID, RaxlogError
-from .....stream.node.entry import OWN_FIELD, Flattened, checked, flatten
+from .....stream.node.entry import OWN_FIELD, checked, flatten
+from .....stream.node.flattened import Flattened
 from .....stream.node.stream_id import MAX64, IDLike, StreamID, make_id, parse_new_id
 from .....stream.stream import Stream
 from .... import output

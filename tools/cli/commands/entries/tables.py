@@ -11,17 +11,14 @@ Rows are counted from 1, as lines are. Arrow turns columns into texts, some thou
 
 from __future__ import annotations
 
-import contextlib
 import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from .....storage.errors import InvalidFields, InvalidStreamID
 from .....stream.columns.projection import load
-from .....stream.columns.texts import plain, storable, texts
-from .....stream.node.entry import flatten_columns
+from .....stream.columns.texts import columns_of, plain, storable, texts
 from .....stream.node.stream_id import StreamID
 from ...status import USAGE, CommandError
 from .input_formats import ARROW, Bad, Record
@@ -184,14 +181,12 @@ class Table:
                 raise self._wrong(field.name, f"cannot be stored, in one of the rows {self.number + 1} to "
                                               f"{self.number + batch.num_rows}: {error}", "") from None
             self.taken += made.nbytes
-            names.append(field.name.encode())
-            columns.append(made.to_pylist())
+            names.append(field.name)
+            columns.append(made)
         if is_entry:
-            return [[half for pair in row or () if pair[1] is not None for half in pair] for row in columns[0]]
-        with contextlib.suppress(InvalidFields):  # for one row, which is named when its turn comes
-            return flatten_columns(names, columns).flats
-        return [list(chain.from_iterable(pair for pair in zip(names, row, strict=True) if pair[1] is not None))
-                for row in zip(*columns, strict=True)]
+            rows = columns[0].to_pylist()
+            return [[half for pair in row or () if pair[1] is not None for half in pair] for row in rows]
+        return list(columns_of(names, columns))
 
     def _place(self, schema: pa.Schema, name: str) -> int:
         if schema.names.count(name) != 1:
