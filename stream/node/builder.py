@@ -36,7 +36,7 @@ HEAD_SIZE = 22  # of the block before the listpack, without the checksum
 COUNTS = 28  # where the listpack's first element begins
 SIGN = 1 << 63
 MASK = (1 << 64) - 1
-_SPARE = 128  # bytes, for some more entries of a batch
+_SPARE = 1024  # bytes, for some more entries of a batch
 
 
 def raw_size(flat: list[bytes]) -> int:
