@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -247,6 +248,14 @@ def test_a_file_that_is_cut_or_damaged_is_refused_in_a_line(raxlog_cli: Run, wri
         assert (status, out, f"cut.data cannot be read as {kind.title()}: " in one_line(err)) == (2, "", True)
     Path("a.data").write_bytes(b"")
     assert raxlog_cli("import", "s.rax", "empty", "a.data", "--format", kind)[0] == 2
+
+
+def test_a_file_that_says_its_texts_lie_elsewhere_is_refused_in_a_line(raxlog_cli: Run) -> None:
+    offsets = pa.py_buffer(struct.pack("=4i", 0, 1, 5000, 3))
+    column = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"abc")])
+    write_file(pa.table({"t": column}), "a.arrow")
+    status, _, err = raxlog_cli("import", "s.rax", "orders", "a.arrow")
+    assert (status, "t" in one_line(err), "Traceback" in err) == (2, True, False)
 
 
 def test_a_pipe_gives_a_stream_of_arrow_and_a_redirected_file_gives_any(raxlog_cli: Run) -> None:
