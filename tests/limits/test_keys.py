@@ -517,6 +517,7 @@ class AgainstAModel(RuleBasedStateMachine):
             if sid in self.new:
                 while left:
                     self.leave(left.pop(0))
+                self.park_due(shown)
                 while self.new[0] != sid:
                     self.pass_over(self.new.pop(0))
                 assert self.has_room(sid)
@@ -526,15 +527,19 @@ class AgainstAModel(RuleBasedStateMachine):
             self.held[sid] = consumer
         while left:
             self.leave(left.pop(0))
+        self.park_due(shown)
         if len(found) < count:
             while self.new and not self.is_stopped():
                 self.pass_over(self.new.pop(0))
+        if not found:
+            assert not [sid for sid in self.due if may(sid) and sid not in self.gone]
+
+    def park_due(self, shown: dict[raxlog.StreamID, raxlog.Pending]) -> None:
+        """A read has come to retries whose keys are held: they are parked before anything new is."""
         for sid in [sid for sid in self.due if sid not in self.holders and shown[sid].parked]:
             assert not self.has_room(sid)
             del self.due[sid]
             self.parked.add(sid)
-        if not found:
-            assert not [sid for sid in self.due if may(sid) and sid not in self.gone]
 
     def is_stopped(self) -> bool:
         return len(self.parked) >= self.max_parked and not self.has_room(self.new[0])
