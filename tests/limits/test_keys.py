@@ -14,6 +14,7 @@ import pytest
 import raxlog
 import raxlog.aio
 import raxlog.testing
+from customers import add, ids_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -30,15 +31,6 @@ def group(jobs: raxlog.Stream) -> raxlog.Group:
     group = jobs.create_group("w")
     group.configure(key="customer")
     return group
-
-
-def add(jobs: raxlog.Stream, customers: str) -> list[raxlog.StreamID]:
-    """An entry for each letter; a dot is one without the field."""
-    return jobs.extend([{"n": n} if name == "." else {"customer": name} for n, name in enumerate(customers)])
-
-
-def ids_of(entries: list[raxlog.Entry]) -> list[raxlog.StreamID]:
-    return [entry.id for entry in entries]
 
 
 def states_of(group: raxlog.Group) -> list[tuple[raxlog.StreamID, object, bool]]:

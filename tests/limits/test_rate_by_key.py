@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import raxlog
 import raxlog.testing
+from customers import add, ids_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
@@ -39,15 +40,6 @@ def group(jobs: raxlog.Stream) -> raxlog.Group:
     group = jobs.create_group("w")
     group.configure(rate=(10, 1.0), rate_key="customer")
     return group
-
-
-def add(jobs: raxlog.Stream, customers: str) -> list[raxlog.StreamID]:
-    """An entry for each letter; a dot is one without the field."""
-    return jobs.extend([{"n": n} if name == "." else {"customer": name} for n, name in enumerate(customers)])
-
-
-def ids_of(entries: list[raxlog.Entry]) -> list[raxlog.StreamID]:
-    return [entry.id for entry in entries]
 
 
 def test_each_customer_has_the_rate_and_what_is_over_it_waits_for_its_turn() -> None:

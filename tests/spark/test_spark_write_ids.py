@@ -254,18 +254,18 @@ def test_rows_that_are_there_are_passed_over_or_refused_before_anything_is_writt
     frame = spark.range(1, 301).selectExpr("id id_ms", "id % 3 id_seq", "concat('v', id) item").repartition(3)
     save(frame.where("id_ms <= 200"), store.path, idFrom="id_ms")
     before = entries(store)
-    told = refusal(lambda: save(frame, store.path, idFrom="id_ms"))
-    assert "a row has the ID 1-1, which is not greater than the last ID of stream 'orders', 200-2" in told
-    assert "onExisting='skip'" in told
+    error = refusal(lambda: save(frame, store.path, idFrom="id_ms"))
+    assert "a row has the ID 1-1, which is not greater than the last ID of stream 'orders', 200-2" in error
+    assert "onExisting='skip'" in error
     skip = {"idFrom": "id_ms", "onExisting": "skip", "rowsPerCommit": "40"}
-    told = refusal(lambda: save(frame.selectExpr("id_ms", "id_seq", "if(id_ms = 150, 'other', item) item"), store.path,
+    error = refusal(lambda: save(frame.selectExpr("id_ms", "id_seq", "if(id_ms = 150, 'other', item) item"), store.path,
                                 **skip))
-    assert "the ID 150-0, which stream 'orders' has with other fields" in told
-    assert "v150" in told
+    assert "the ID 150-0, which stream 'orders' has with other fields" in error
+    assert "v150" in error
     late = frame.unionByName(spark.sql("select 100L id_ms, 7L id_seq, 'late' item"))
-    told = refusal(lambda: save(late, store.path, **skip))
-    assert "the ID 100-7, but stream 'orders' has no such entry, and its last ID is 200-2" in told
-    assert "filter the row out" in told
+    error = refusal(lambda: save(late, store.path, **skip))
+    assert "the ID 100-7, but stream 'orders' has no such entry, and its last ID is 200-2" in error
+    assert "filter the row out" in error
     twice = frame.unionByName(spark.sql("select 300L id_ms, 0L id_seq, 'v300' item"))
     assert "two rows have the ID 300-0" in refusal(lambda: save(twice, store.path, **skip))
     assert entries(store) == before
@@ -370,8 +370,8 @@ def test_a_streaming_query_writes_ids_each_once_and_goes_on_within_an_epoch(
     assert list(folder.iterdir()) == []
 
     # With a new checkpoint all comes again.
-    told = refusal(lambda: following(spark, store.path, tmp_path / "b", "id_ms, id_seq, n", idFrom="id_ms"))
-    assert "the ID 1-0, which is not greater than the last ID of stream 'copy', 2009-0" in told
+    error = refusal(lambda: following(spark, store.path, tmp_path / "b", "id_ms, id_seq, n", idFrom="id_ms"))
+    assert "the ID 1-0, which is not greater than the last ID of stream 'copy', 2009-0" in error
     before = entries(store, "copy")
     following(spark, store.path, tmp_path / "c", "id_ms, id_seq, n", idFrom="id_ms", onExisting="skip")
     assert entries(store, "copy") == before
@@ -389,7 +389,7 @@ def test_event_times_of_a_query_go_on_within_a_millisecond_from_epoch_to_epoch(
     assert sorted(int(fields["n"]) for _, fields in found) == list(range(1200))
 
     store.stream("orders").append({"n": 5, "at": "2025-12-31 00:00:00"})
-    told = refusal(lambda: following(spark, store.path, tmp_path / "a", "n, at", idFrom="at"))
-    assert "the ID 1767139200000-*, which is not greater than the last ID of stream 'copy'" in told
-    assert "Filter out what is late" in told
+    error = refusal(lambda: following(spark, store.path, tmp_path / "a", "n, at", idFrom="at"))
+    assert "the ID 1767139200000-*, which is not greater than the last ID of stream 'copy'" in error
+    assert "Filter out what is late" in error
     assert len(store.stream("copy")) == 1200
