@@ -28,7 +28,7 @@ from ...stream.entries.header import NEVER, StreamHeader, shown
 from ...stream.entries.idempotent import name_digest
 from ...stream.entries.schedules import ScheduleState
 from ...stream.entries.unique import UNTIL, Holder
-from ...stream.group.parking import HELD, NEXT, PARKED, KeyRow, is_parked
+from ...stream.group.parking import HELD, NEXT, PARKED, WAITS, KeyRow, is_parked, place_of
 from ...stream.group.state import ConsumerState, GroupState, Key
 from ...stream.node.stream_id import StreamID, pack_id, unpack_id
 from ...stream.pel import pending_check
@@ -136,24 +136,25 @@ def _check_group(tree: RaxTransaction, state: GroupState, stream: str, find: Fin
 def _check_keys(tree: RaxTransaction, state: GroupState, find: Findings, where: dict[str, Any]) -> None:
     """Invariant 29, both ways."""
     problem = partial(find.problem, "pending", stream=where["stream"], group=where["group"])
-    pending = {pack_id(*sid): is_parked(nack) for sid, nack in state.pel(tree).scan(StreamID.MIN, StreamID.MAX)}
-    prefix = keys.group_family(state.number, keys.KEYED, state.group)
     key = state.key_limit or Key(b"", 0)
     wanted: dict[bytes, KeyRow | None] = {}  # None: that of a parked entry
-    parked = set()
-    for suffix, (mark, place) in _rows(tree, prefix, find, **where):
-        if suffix not in pending:
-            problem("a row says which key an entry has that is not pending", key=prefix + suffix)
-        held, waits, _, following = wanted.get(mark) or KeyRow()
-        wanted[mark] = KeyRow(held + (place in (HELD, NEXT)), waits + (place == PARKED), 0, following + (place == NEXT))
-        if place == PARKED:
-            parked.add(suffix)
-            wanted[mark + suffix] = None
-    for sid in parked.symmetric_difference(sid for sid, waits in pending.items() if waits):
-        problem(f"{StreamID.from_bytes(sid)} is parked in the pending list or by its key, not by both",
-                key=prefix + sid)
-    if len(parked) != key.parked or (state.key_limit is None and wanted):
-        problem(f"{len(parked)} entries are parked, the group counts {key.parked}", key=state.key)
+    parked = 0
+    prefix = keys.group_family(state.number, keys.PENDING, state.group)
+    for sid, nack in state.pel(tree).scan(StreamID.MIN, StreamID.MAX):
+        place = place_of(nack)
+        if is_parked(nack) != (place == PARKED):
+            problem(f"{StreamID(*sid)} is parked by its time or by its key, not by both", key=prefix + pack_id(*sid))
+        if nack.key:
+            mark, parked = nack.key[:16], parked + (place == PARKED)
+            held, waits, _, following = wanted.get(mark) or KeyRow()
+            wanted[mark] = KeyRow(held + (place in (HELD, NEXT)), waits + (place == PARKED), 0,
+                                  following + (place == NEXT))
+            if not WAITS <= place <= NEXT:
+                problem(f"{StreamID(*sid)} is {place} to its key", key=prefix + pack_id(*sid))
+            elif place == PARKED:
+                wanted[mark + pack_id(*sid)] = None
+    if parked != key.parked or (state.key_limit is None and wanted):
+        problem(f"{parked} entries are parked, the group counts {key.parked}", key=state.key)
     prefix = keys.group_family(state.number, keys.KEY, state.group)
     for mark, about in wanted.items():
         if about is not None and about.parked and not about.next and (not key.per_key or about.held < key.per_key):

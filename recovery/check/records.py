@@ -30,7 +30,7 @@ STREAM_KINDS = {
     keys.IDEMPOTENT: (41,), keys.IDEMPOTENT_AGE: (25, 41), keys.DEFERRED: (25,), keys.RESULT: range(10, 512),
     keys.RESULT_AGE: range(18, 512), keys.SCHEDULE: range(10, 410), keys.UNIQUE: (25,), keys.NODE: (25,),
     keys.HEADER: (9,), keys.GROUP: (13,), keys.CONSUMER: (17,), keys.PENDING: (29,), keys.PENDING_BY_CONSUMER: (33,),
-    keys.PENDING_BY_TIME: (37,), keys.RELEASED: (29,), keys.KEY: (29, 45), keys.KEYED: (29,),
+    keys.PENDING_BY_TIME: (37,), keys.RELEASED: (29,), keys.KEY: (29, 45),
 }  # fmt: skip
 _COUNTED = {
     keys.NODE: "nodes", keys.GROUP: "groups", keys.CONSUMER: "consumers", keys.STATE: "state",

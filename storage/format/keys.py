@@ -45,7 +45,6 @@
     n            37         group (4)  due (8)  running no. (8)   a released entry's ID
     n            38         group (4)  key (16)                   how many entries hold a key, how many are parked
     n            38         group (4)  key (16)  ms (8)  seq (8)  a parked entry
-    n            39         group (4)  ms (8)  seq (8)            which key a pending entry has
 
 All integers in keys are big-endian, so that byte order is numeric order.
 
@@ -103,8 +102,7 @@ PENDING_BY_CONSUMER = 0x35
 PENDING_BY_TIME = 0x36
 RELEASED = 0x37
 KEY = 0x38
-KEYED = 0x39
-GROUP_KINDS = (CONSUMER_NAME, CONSUMER, PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED, KEY, KEYED)
+GROUP_KINDS = (CONSUMER_NAME, CONSUMER, PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED, KEY)
 
 MAX_KEY = 511  # LMDB's own limit, fixed when it was compiled
 MAX_NAME = MAX_KEY - 9  # a stream's name shares its key with the number and the kind

@@ -12,6 +12,7 @@ delivered in the future, as the clock has it now, counts as delivered now.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ from .deliver import (
 )
 from .state import UNOWNED, ConsumerState, GroupState, locate_group
 
+_NO_KEYS: Mapping[ID, bytes] = {}
 SCAN_FACTOR = 10  # XAUTOCLAIM looks at up to so many times COUNT rows
 
 
@@ -92,10 +94,9 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, name: 
         rows[sid] = (sid, consumer.number, options.time, count)
         entry.deliveries = count
         claimed.append(entry)
-    if turns is not None:
-        parking.settle(txn, group, turns, rows)
+    given = _NO_KEYS if turns is None else parking.settle(txn, group, turns, rows)
     take_out_gone(txn, group, gone)
-    assign(txn, group, consumer, list(rows.values()), now, forced=not rows.keys() <= pending.keys())
+    assign(txn, group, consumer, list(rows.values()), now, given, forced=not rows.keys() <= pending.keys())
     return claimed
 
 
@@ -124,7 +125,7 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
                 continue
             if sid not in live:
                 gone.append(make_id(*sid))
-            elif turns is not None and nack.consumer == UNOWNED and not turns.may_claim(sid):
+            elif turns is not None and nack.consumer == UNOWNED and not turns.may_claim(sid, nack):
                 continue
             elif nack.consumer != UNOWNED and nack.time > before:
                 if nack.time > now:
@@ -142,11 +143,10 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
     claimed = [entry for entry in found if entry is not None]
     for row, entry in zip(taken, claimed, strict=True):
         entry.deliveries = row[3]
-    if turns is not None:
-        parking.settle(txn, group, turns, ids)
+    given = _NO_KEYS if turns is None else parking.settle(txn, group, turns, ids)
     take_out_gone(txn, group, gone)
     restart(txn, group, ahead, now)
-    assign(txn, group, consumer, taken, now)
+    assign(txn, group, consumer, taken, now, given)
     return StreamID.MIN if following is None else make_id(*following[0]), claimed, gone, limit - attempts
 
 
@@ -161,7 +161,7 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
     live = present(txn, stream, [sid for sid in ids if sid not in pending]) if force else ()
     turns = None
     if group.key_limit is not None:
-        ids = [sid for sid in ids if sid not in pending or not parking.waits(txn, group, sid, pending[sid])]
+        ids = [sid for sid in ids if sid not in pending or not parking.waits(pending[sid])]
         new = [sid for sid in ids if sid in live]
         turns = parking.require_free(txn, stream.header.name, group, pending,
                                      list(zip(new, fetch(txn, stream, new), strict=True)))
@@ -185,14 +185,16 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
         rows[sid] = (sid, count, due)
         released += 1
     if rows:
-        for _, before in pel.release(list(rows.values()), insert=force):
+        given: Mapping[ID, bytes] = _NO_KEYS
+        if turns is not None:
+            given = parking.settle(txn, group, turns, rows)
+            if mode != "silent" or due:  # else it was not worked on, and comes before those behind it
+                held = {sid: given.get(sid, pending[sid].key if sid in pending else b"") for sid in rows}
+                given = {**given, **parking.give_up(txn, group, held)}
+        for _, before in pel.release(list(rows.values()), insert=force, keys=given):
             if before is not None:
                 group.count_pending(txn, before.consumer, -1)
             group.count_pending(txn, UNOWNED, 1)
-        if turns is not None:
-            parking.settle(txn, group, turns, rows)
-            if mode != "silent" or due:  # else it was not worked on, and comes before those behind it
-                parking.give_up(txn, group, rows)
     return released
 
 

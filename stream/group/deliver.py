@@ -300,7 +300,7 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
             is_paused = group.paused > now
             if group.limits is not None:
                 count = _least(count, group.limits.left(now))
-            if (claiming or group.key_limit is not None) and not is_paused:
+            if (claiming or (group.key_limit is not None and group.may_have_released())) and not is_paused:
                 entries, more = claim_idle(txn, stream, group, consumer, wanted, count, now, budget.takes)
                 key = group.key_limit
                 for _ in range(AT_ONCE if key is not None and (more or key.many) else 0):  # what these let go on
@@ -457,6 +457,7 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
     stream.flush(txn)
     key = group.key_limit
     turns = None if key is None else parking.Turns(txn, group, key, count)
+    keys: Mapping[ID, bytes] = {}
     passes_over = group.subjects or group.cancelled > group.last or turns is not None
     if passes_over:
         chunk = subject_filter.CHUNK if group.subjects or count is None else min(count + 1, subject_filter.CHUNK)
@@ -474,7 +475,7 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
             group.changed(txn)
             advance(group, header, len(passed), passed[-1], passed)
             if turns is not None:
-                parking.settle(txn, group, turns, [entry.id for entry in entries])
+                keys = parking.settle(txn, group, turns, [entry.id for entry in entries])
     else:
         entries = read_on(txn, stream.number, header, group.last, count, group.place, stream.stored)
         if takes is not None:
@@ -487,7 +488,7 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
         advance(group, header, len(entries), entries[-1].id, (entry.id for entry in entries))
     if not noack:  # else the consumer holds none of them, and does not count as active
         group.set_active(txn, consumer, now)
-        moved = group.pel(txn, now).add_row(ids, consumer.number, now)
+        moved = group.pel(txn, now).add_row(ids, consumer.number, now, 1, keys)
         for _, nack in moved:
             group.count_pending(txn, nack.consumer, -1)
         group.count_pending(txn, consumer.number, len(entries))
@@ -505,7 +506,7 @@ def _read_by_key(txn: WriteTransaction, stream: StreamWriter, group: GroupState,
         some = read_on(txn, stream.number, stream.header, last, chunk, group.place, stream.stored)
         for entry in some:
             if turns.is_for_now(entry):
-                if not turns.has_taken(takes, entry):
+                if turns.stops or not (takes is None or takes(entry)):
                     return found, passed
                 found.append(entry)
             passed.append(entry.id)
@@ -596,9 +597,9 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
         released = turns.put_back(islice(pel.released(MAX64 - 1), AT_ONCE))
     oldest = iter(()) if wanted.min_idle is None else pel.oldest(last_idle(wanted.min_idle, now))
     if turns is not None:
-        released = (row for row in takewhile(turns.may_park, released) if turns.may_claim(row[0], True))
+        released = (row for row in takewhile(turns.may_park, released) if turns.may_claim(*row, True))
         if turns.key.many:
-            oldest = (row for row in takewhile(turns.may_park, oldest) if turns.may_claim(row[0], True))
+            oldest = (row for row in takewhile(turns.may_park, oldest) if turns.may_claim(*row, True))
     candidates = chain(islice(released, _least(None, room)), oldest)
     claimed: list[Entry] = []
     rows = []
@@ -634,10 +635,9 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
             group.require_whole(txn, again=lost)
     if len({row[0] for row in rows}) < len(rows):
         raise CorruptionError(f"the pending list of group {shown(group.name)} shows an entry twice")
-    if turns is not None:
-        parking.settle(txn, group, turns, [row[0] for row in rows])
+    given = {} if turns is None else parking.settle(txn, group, turns, [row[0] for row in rows])
     take_out_gone(txn, group, gone)
-    assign(txn, group, consumer, rows, now)
+    assign(txn, group, consumer, rows, now, given)
     return claimed, more
 
 
@@ -652,19 +652,17 @@ def ack(txn: WriteTransaction, group: GroupState, ids: bytes) -> int:
     """Take entries out of the PEL, their IDs ascending in a row (packed_ids.py); how many were in it. XACK."""
     if group.pending == 0:
         return 0
-    acked = _count_gone(txn, group, group.pel(txn).remove_row(ids))
     if group.key_limit is not None:
-        parking.leave(txn, group, unpack_ids(ids))
-    return acked
+        return len(take_out(txn, group, unpack_ids(ids)))
+    return _count_gone(txn, group, group.pel(txn).remove_row(ids))
 
 
 def take_out(txn: WriteTransaction, group: GroupState, ids: list[ID]) -> list[ID]:
     """ack() of plain IDs, ascending; which of them were in the PEL."""
     gone = group.pel(txn).remove(ids) if group.pending else []
     _count_gone(txn, group, collections.Counter(nack.consumer for _, nack in gone))
-    taken_out = [sid for sid, _ in gone]
-    parking.leave(txn, group, taken_out)
-    return taken_out
+    parking.leave(txn, group, gone)
+    return [sid for sid, _ in gone]
 
 
 def _count_gone(txn: WriteTransaction, group: GroupState, owners: dict[int, int]) -> int:
@@ -802,11 +800,11 @@ def present(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> Conta
 
 
 def assign(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, rows: list[tuple[ID, int, int, int]],
-         now: int, forced: bool = False) -> None:
-    """Make the consumer the owner of these rows of the PEL; ``forced``: some are new."""
+         now: int, keys: Mapping[ID, bytes], forced: bool = False) -> None:
+    """Make the consumer the owner of these rows of the PEL, with other keys for some; ``forced``: some are new."""
     if rows:
         pel = group.pel(txn, now)
-        before = pel.set(rows) if forced else pel.change(rows)
+        before = pel.set(rows, keys) if forced else pel.change(rows, keys)
         had = collections.Counter(was.consumer for _, was in before if was is not None)
         for owner, count in had.items():
             group.count_pending(txn, owner, -count)
@@ -909,7 +907,7 @@ def turn_of(txn: RaxTransaction, stream: bytes, group: bytes) -> int | None:
         return None
     room, retry, key = state.room(txn), state.pel(txn).next_due(), state.key_limit
     if key is not None and key.many and (room is None or room > 0):
-        turns = parking.next_turn(txn, state, key, AT_ONCE), stopped_by(txn, found[1], state)[1]
+        turns = parking.next_turn(txn, state, AT_ONCE), stopped_by(txn, found[1], state)[1]
         return min((turn for turn in turns if turn is not None), default=None)
     if state.limits is None:
         return None

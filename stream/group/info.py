@@ -156,7 +156,7 @@ def describe_limits(txn: RaxTransaction, state: GroupState, header: headers.Stre
             key=field if key.per_key else None, per_key=key.per_key or None, order=key.order if key.per_key else None,
             max_parked=key.max_parked, parked=key.parked, rate_key=field if key.many else None,
             stopped_by=None if stopped_by is None else text_of(stopped_by, encoding))
-    turn = None if key is None or not key.many or lag or state.paused > now else parking.next_turn(txn, state, key, 1)
+    turn = None if key is None or not key.many or lag or state.paused > now else parking.next_turn(txn, state, 1)
     if turn is not None and turn > now:
         return figures._replace(limited_by="rate", limited_until=time_at(turn))
     retry = None if lag else state.pel(txn).next_due()

@@ -3,9 +3,8 @@
     38  group, key "a"          [1, 2]        the key is held by one entry, and two are parked
     38  group, key "a", 7-0     []            these two, the next first
     38  group, key "a", 9-0     []
-    39  group, 5-0              ["a", HELD]   which key a pending entry has, and what it is to it
-    39  group, 7-0              ["a", PARKED]
-    39  group, 9-0              ["a", PARKED]
+
+    in the pending list:  5-0  a HELD    7-0  a PARKED    9-0  a PARKED         (Nack.key, bucket.py)
 
 A key is the xxh3 of a field's value. A read that comes to an entry whose key is held to the full parks it: it becomes
 pending as a released entry that never falls due (PARKED_UNTIL), delivered 0 times. Whatever takes an entry out of the
@@ -30,14 +29,16 @@ An entry without the field has no key, and no rows here. Rows are there only whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xxhash import xxh3_128_digest
 
 from ...storage.errors import CorruptionError, KeyBusy
-from ...storage.format import keys, records
+from ...storage.format import keys
+from ...storage.format.records import seal, unseal
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction, family_rows
 from ..entries.header import StreamHeader, shown
@@ -48,7 +49,9 @@ from ..pel.bucket import Nack
 from .state import UNOWNED, GroupState, Key
 
 ID = tuple[int, int]
-WAITS, HELD, PARKED, NEXT = 0, 1, 2, 3
+NONE, WAITS, HELD, PARKED, NEXT = range(5)  # what an entry is to its key: the last byte of Nack.key
+_HOLDS = (0, 0, 1, 0, 1)  # by what it is: whether it counts as one that holds the key
+_AS_BYTE = [bytes([place]) for place in range(5)]
 PARKED_UNTIL = MAX64  # the due time of what is parked
 _PIECE = 1000  # entries that are decoded at once
 _PARKED_AT_ONCE = 2000  # by one read
@@ -65,6 +68,13 @@ class KeyRow(NamedTuple):
 
 
 _NO_ENTRY = KeyRow()
+_NEITHER = 0, 0
+_key_row: Callable[[Iterable[Any]], KeyRow] = partial(tuple.__new__, KeyRow)  # of all four; twice as fast as KeyRow()
+
+
+def row_of(stored: list[int]) -> KeyRow:
+    """The row of a key as it is stored, with no rate or with one."""
+    return _key_row(stored if len(stored) == 4 else (*stored, 0, 0))
 
 
 def is_parked(nack: Nack) -> bool:
@@ -72,20 +82,20 @@ def is_parked(nack: Nack) -> bool:
     return nack.consumer == UNOWNED and nack.time == PARKED_UNTIL
 
 
-def waits(txn: RaxTransaction, group: GroupState, sid: ID, nack: Nack) -> bool:
+def place_of(nack: Nack) -> int:
+    """What a pending entry is to its key; NONE without one."""
+    return nack.key[16] if nack.key else NONE
+
+
+def waits(nack: Nack) -> bool:
     """Whether a pending entry is parked, or the next of its key."""
-    key = group.key_limit
-    if is_parked(nack) or key is None or not key.many or nack.consumer != UNOWNED:
-        return is_parked(nack)
-    was = Parking(txn, group, key).of(sid)
-    return was is not None and was[1] == NEXT
+    return is_parked(nack) or place_of(nack) == NEXT
 
 
-def next_turn(txn: RaxTransaction, group: GroupState, key: Key, most: int) -> int | None:
+def next_turn(txn: RaxTransaction, group: GroupState, most: int) -> int | None:
     """When, in ms, the first that is the next of its key is due, among so many that are released."""
-    of = Parking(txn, group, key).of
     rows = islice(group.pel(txn).released(PARKED_UNTIL - 1), most)
-    return next((nack.time for sid, nack in rows if (was := of(sid)) is not None and was[1] == NEXT), None)
+    return next((nack.time for _, nack in rows if place_of(nack) == NEXT), None)
 
 
 def is_ahead(txn: RaxTransaction, group: GroupState, now: int) -> bool:
@@ -94,7 +104,7 @@ def is_ahead(txn: RaxTransaction, group: GroupState, now: int) -> bool:
     if key is None or not key.many or not group.pending:
         return False
     due = group.pel(txn).next_due()
-    return due is not None and key.is_ahead(due, now) and next_turn(txn, group, key, 1) == due
+    return due is not None and key.is_ahead(due, now) and next_turn(txn, group, 1) == due
 
 
 def mark_of(entry: Entry, field: bytes) -> bytes | None:
@@ -103,71 +113,59 @@ def mark_of(entry: Entry, field: bytes) -> bytes | None:
     return bytes(xxh3_128_digest(entry.values[names.index(field)])) if field in names else None
 
 
-class Parking:
-    """The keys of one group, in one transaction. ``key`` is what the group is configured to have."""
-
-    __slots__ = ("_txn", "entries", "key", "marks")
-
-    def __init__(self, txn: RaxTransaction, group: GroupState, key: Key) -> None:
-        self._txn = txn
-        self.key: Key = key
-        self.marks: bytes = keys.group_family(group.number, keys.KEY, group.group)
-        self.entries: bytes = keys.group_family(group.number, keys.KEYED, group.group)
-
-    def row(self, mark: bytes) -> KeyRow:
-        """The row of a key."""
-        key = self.marks + mark
-        value = self._txn.get(key)
-        return _NO_ENTRY if value is None else KeyRow(*records.unseal(key, value))
-
-    def of(self, sid: ID) -> tuple[bytes, int] | None:
-        """The key of a pending entry, and what it is to it; None for one without."""
-        key = self.entries + pack_id(*sid)
-        value = self._txn.get(key)
-        if value is None:
-            return None
-        mark, place = records.unseal(key, value)
-        return mark, place
-
-
 class Turns:
     """Which of the entries that one call goes through are for it now, up to ``count``. ``stops``: no more than these.
 
     Nothing is written before settle().
     """
 
+    __slots__ = ("_left", "_pel", "_pending", "_taken", "_txn", "held", "key", "marks", "now", "parked", "rows",
+                 "stops", "until")
+
     def __init__(self, txn: RaxTransaction, group: GroupState, key: Key, count: int | None = None) -> None:
+        self._txn = txn
         self.key: Key = key
-        self.parking: Parking = Parking(txn, group, key)
-        self._now = now_ms() if key.many else 0
+        self.marks: bytes = keys.group_family(group.number, keys.KEY, group.group)
+        self.now = now_ms() if key.many else 0
         self._taken: dict[bytes, tuple[int, int]] = {}  # of a key, by this call: delivered, and which did not hold it
-        self._pending = group.pel(txn).last() if group.pending else None  # none behind it is pending
+        self._pel = group.pel(txn)
+        self._pending = self._pel.last() if group.pending else None  # none behind it is pending
         self.rows: dict[bytes, KeyRow] = {}  # of keys, before the call
-        self.held: dict[ID, tuple[bytes, int | None]] = {}  # what is to hold its key, and what it was to it
-        self.parked: dict[ID, tuple[bytes, int | None]] = {}
+        self.held: dict[ID, tuple[bytes, int]] = {}  # what is to hold its key, and what it was to it
+        self.parked: dict[ID, tuple[bytes, int]] = {}
         self.stops = False
         self.until: int | None = None  # when the entry that stops the read has its turn, where it waits for that alone
         self._left = count
 
+    def row(self, mark: bytes) -> KeyRow:
+        """The row of a key, before the call."""
+        row = self.rows.get(mark)
+        if row is None:
+            at = self.marks + mark
+            value = self._txn.get(at)
+            row = self.rows[mark] = _NO_ENTRY if value is None else row_of(unseal(at, value))
+        return row
+
     def is_for_now(self, entry: Entry) -> bool:
         """Whether an entry may be delivered. Else it is to be parked; or the read ends before it, and this is True."""
-        parking = self.parking
-        if self._left == 0 or not self.may_park():
+        if self._left == 0 or len(self.parked) >= _PARKED_AT_ONCE:
             self.stops = True
             return True
-        mark = mark_of(entry, parking.key.field)
-        if mark is None:
+        key, names = self.key, entry.names
+        if key.field not in names:
             return True
-        sid = entry.id
-        was = None if self._pending is None or sid > self._pending else parking.of(sid)
-        place = None if was is None else was[1]
+        mark: bytes = xxh3_128_digest(entry.values[names.index(key.field)])  # mark_of(), without the call
+        sid, place = entry.id, NONE
+        if self._pending is not None and sid <= self._pending:
+            nack = self._pel.get(sid)
+            place = NONE if nack is None else place_of(nack)
         if self._may_go(sid, mark, place):
             return True
         if place not in (PARKED, NEXT):
-            if parking.key.parked + len(self.parked) >= parking.key.max_parked:
-                self.stops, key, row = True, self.key, self.rows.get(mark)
+            if key.parked + len(self.parked) >= key.max_parked:
+                self.stops, row = True, self.rows.get(mark)
                 if row is not None and row.parked == row.next == 0 and (not key.per_key or row.held < key.per_key):
-                    self.until = key.limits(row.turn).next_time(self._now)
+                    self.until = key.limits(row.turn).next_time(self.now)
                 return True
             self.parked[sid] = mark, place
         return False
@@ -186,99 +184,90 @@ class Turns:
 
     def put_back(self, rows: Iterable[tuple[ID, Nack]]) -> Iterator[tuple[ID, Nack]]:
         """Park of these rows what is the next of its key: settle() finds its turn anew. None is to be claimed."""
-        for sid, _ in rows:
-            was = self.parking.of(sid)
-            if was is not None and was[1] == NEXT:
-                self.parked[sid] = was
+        for sid, nack in rows:
+            if place_of(nack) == NEXT:
+                self.parked[sid] = nack.key[:16], NEXT
         return iter(())
 
-    def may_claim(self, sid: ID, parks: bool = False) -> bool:
+    def may_claim(self, sid: ID, nack: Nack, parks: bool = False) -> bool:
         """Whether a pending entry may be given to a consumer: it holds its key, or the key has room, and a turn left.
 
         ``parks``: else it is to be parked.
         """
-        was = self.parking.of(sid)
-        if was is None:
+        if not nack.key:
             return True
-        if was[1] != PARKED and self._may_go(sid, *was):
+        mark, place = nack.key[:16], nack.key[16]
+        if place != PARKED and self._may_go(sid, mark, place):
             return True
-        if parks and was[1] != PARKED:
-            self.parked[sid] = was
+        if parks and place != PARKED:
+            self.parked[sid] = mark, place
         return False
 
-    def _may_go(self, sid: ID, mark: bytes, place: int | None) -> bool:
+    def _may_go(self, sid: ID, mark: bytes, place: int) -> bool:
         """Whether the key lets this entry through now. Then it counts for those behind it."""
-        key, holds = self.key, place in (HELD, NEXT)
+        key, holds = self.key, _HOLDS[place]
         if holds and not key.many:
             return True
-        row = self.rows.get(mark)
-        if row is None:
-            row = self.rows[mark] = self.parking.row(mark)
-        delivered, new = self._taken.get(mark, (0, 0))
+        row = self.rows.get(mark) or self.row(mark)
+        delivered, new = self._taken.get(mark, _NEITHER)
         if not holds and key.per_key and row.held + new >= key.per_key:
             return False
         if key.many:
-            left = key.limits(row.turn).left(self._now)
+            left = key.limits(row.turn).left(self.now)
             if (left is not None and left <= delivered) or not (holds or row.parked == row.next == 0):
                 return False
-        self._taken[mark] = delivered + 1, new + (not holds)
+        self._taken[mark] = delivered + 1, new + 1 - holds
         self.held[sid] = mark, place
         return True
 
 
 class _Moves:
-    """Changes of what entries are to their keys. The rows of keys are written by write(), once each."""
+    """Changes of what entries are to their keys. The rows of keys are written by write(), once each.
 
-    __slots__ = ("_before", "_group", "_now", "_parked", "_rows", "_spent", "_txn", "parking")
+    ``keys``: of the entries that have moved and stay pending. The caller gives them to the pending list.
+    """
 
-    def __init__(self, txn: WriteTransaction, group: GroupState, key: Key, turns: Turns | None = None) -> None:
+    __slots__ = ("_before", "_group", "_now", "_parked", "_rows", "_spent", "_txn", "key", "keys", "marks")
+
+    def __init__(self, txn: WriteTransaction, group: GroupState, turns: Turns) -> None:
         self._txn = txn
         self._group = group
-        self._now = now_ms() if key.many else 0
-        self._before: dict[bytes, KeyRow] = {} if turns is None else turns.rows
+        self.key: Key = turns.key
+        self.marks: bytes = turns.marks
+        self._now = turns.now
+        self._before = turns
         self._rows: dict[bytes, KeyRow] = {}  # what has changed
         self._spent: set[bytes] = set()  # keys whose turns have moved
         self._parked = 0
-        self.parking: Parking = Parking(txn, group, key) if turns is None else turns.parking
+        self.keys: dict[ID, bytes] = {}
 
     def row(self, mark: bytes) -> KeyRow:
         """The row of a key, after the changes up to here."""
-        row = self._rows.get(mark) or self._before.get(mark)
-        if row is None:
-            row = self._before[mark] = self.parking.row(mark)
-        return row
+        return self._rows.get(mark) or self._before.row(mark)
 
-    def move(self, sid: ID, mark: bytes, before: int | None, to: int | None) -> None:
-        """``before`` and ``to`` None: it is not pending then."""
+    def move(self, sid: ID, mark: bytes, before: int, to: int) -> None:
+        """``before`` and ``to`` NONE: it is not pending then."""
         if before == to:
             return
-        held, parked, turn, next_ = self.row(mark)
-        row = pack_id(*sid)
-        for place, by in ((before, -1), (to, 1)):
-            if place in (HELD, NEXT):
-                held += by
-                next_ += by if place == NEXT else 0
-            elif place == PARKED:
-                parked += by
-                self._parked += by
-                listed = self.parking.marks + mark + row
-                if by > 0:
-                    self._txn.put(listed, records.seal(listed, ()))
-                else:
-                    self._txn.delete(listed)
-        self._rows[mark] = KeyRow(held, parked, turn, next_)
-        about = self.parking.entries + row
-        if to is None:
-            self._txn.delete(about)
-        else:
-            self._txn.put(about, records.seal(about, (mark, to)))
+        held, parked, turn, following = self._rows.get(mark) or self._before.rows.get(mark) or self._before.row(mark)
+        by = (to == PARKED) - (before == PARKED)
+        if by:
+            parked += by
+            self._parked += by
+            listed = self.marks + mark + pack_id(*sid)
+            if by > 0:
+                self._txn.put(listed, seal(listed, ()))
+            else:
+                self._txn.delete(listed)
+        self._rows[mark] = _key_row((held + _HOLDS[to] - _HOLDS[before], parked, turn,
+                                     following + (to == NEXT) - (before == NEXT)))
+        if to != NONE:
+            self.keys[sid] = mark + _AS_BYTE[to]
 
     def spend(self, mark: bytes) -> None:
-        """An entry of the key is delivered: its turn moves on."""
-        if self.parking.key.many:
-            row = self.row(mark)
-            self.set_turn(mark, self.parking.key.limits(row.turn).spent(1, self._now).turn)
-            self._spent.add(mark)
+        """An entry of a key with a rate is delivered: its turn moves on."""
+        self.set_turn(mark, self.key.limits(self.row(mark).turn).spent(1, self._now).turn)
+        self._spent.add(mark)
 
     def set_turn(self, mark: bytes, turn: int) -> None:
         """Set when the rate of a key lets the next one through."""
@@ -286,10 +275,12 @@ class _Moves:
 
     def release_next(self, marks: Iterable[bytes] | None = None) -> None:
         """Release what is parked, as far as these keys have room, or all that have changed."""
-        released, pel, key = [], self._group.pel(self._txn), self.parking.key
+        released: list[tuple[ID, int, int]] = []
+        pel, key = self._group.pel(self._txn), self.key
+        given: dict[ID, bytes] = {}
         for mark in sorted(self._rows if marks is None else marks):
             while (row := self.row(mark)).parked and not row.next and (not key.per_key or row.held < key.per_key):
-                prefix = self.parking.marks + mark
+                prefix = self.marks + mark
                 first = next((row for row, _ in family_rows(self._txn, prefix) if len(row) > len(prefix)), None)
                 nack = None if first is None else pel.get(unpack_id(first[-16:]))
                 if first is None or nack is None:
@@ -297,16 +288,18 @@ class _Moves:
                                           "key, and none is there", stream=str(self._group.number))
                 sid = unpack_id(first[-16:])
                 self.move(sid, mark, PARKED, NEXT if key.many else HELD)
+                given[sid] = self.keys.pop(sid)
                 limits = key.limits(row.turn)
                 released.append((sid, nack.count, limits.next_time(self._now) if limits.left(self._now) == 0 else 0))
-        pel.release(released)
+        if released:
+            pel.release(released, keys=given)
 
     def write(self) -> None:
         """Write the rows of keys, and the group's count."""
         for mark, row in self._rows.items():
-            head = self.parking.marks + mark
-            if not self._is_spent(row):
-                self._txn.put(head, records.seal(head, row if self.parking.key.many else row[:2]))
+            head = self.marks + mark
+            if row.held or not self._is_spent(row):
+                self._txn.put(head, seal(head, row if self.key.many else row[:2]))
             elif self._txn.get(head) is not None:
                 self._txn.delete(head)
         for mark in self._spent:
@@ -318,64 +311,77 @@ class _Moves:
 
     def _is_spent(self, row: KeyRow) -> bool:
         """Whether a key's row says no more than none would."""
-        return not (row.held or row.parked or row.turn > self._now * self.parking.key.many)
+        return not (row.held or row.parked or row.turn > self._now * self.key.many)
 
     def _remove_behind(self, mark: bytes) -> None:
         """Remove the rows of the next keys if their turns are past, so that there are no more than twice those in use.
 
         Keys are hashes: those behind one that is new are any two.
         """
-        prefix = self.parking.marks
+        prefix = self.marks
         heads = islice(family_rows(self._txn, prefix, prefix + mark + b"\xff" * 17), _LOOKED_AT)
         for head, value in [row for row in heads if len(row[0]) == len(prefix) + 16]:
-            if head[len(prefix):] not in self._rows and self._is_spent(KeyRow(*records.unseal(head, value))):
+            if head[len(prefix):] not in self._rows and self._is_spent(row_of(unseal(head, value))):
                 self._txn.delete(head)
 
 
-def settle(txn: WriteTransaction, group: GroupState, turns: Turns, delivered: Iterable[ID]) -> None:
-    """Note what a call has found: the entries delivered hold their keys, and what had to wait is parked."""
-    moves = _Moves(txn, group, turns.key, turns)
+def settle(txn: WriteTransaction, group: GroupState, turns: Turns, delivered: Iterable[ID]) -> Mapping[ID, bytes]:
+    """Note what a call has found: the entries delivered hold their keys, and what had to wait is parked.
+
+    Returns what the caller is to give to the pending list as the keys of the delivered.
+    """
+    moves = _Moves(txn, group, turns)
     for sid in delivered:
         if sid in turns.held:
             mark, before = turns.held[sid]
             moves.move(sid, mark, before, HELD)
-            moves.spend(mark)
+            if turns.key.many:
+                moves.spend(mark)
+    given = moves.keys
     if turns.parked:
+        moves.keys = {}
+        for sid, (mark, before) in turns.parked.items():
+            moves.move(sid, mark, before, PARKED)
         pel = group.pel(txn)
         was = pel.find(turns.parked)
         rows = [(sid, was[sid].count if sid in was else 0, PARKED_UNTIL) for sid in sorted(turns.parked)]
-        for _, nack in pel.release(rows, insert=True):
+        for _, nack in pel.release(rows, insert=True, keys=moves.keys):
             if nack is not None:
                 group.count_pending(txn, nack.consumer, -1)
             group.count_pending(txn, UNOWNED, 1)
-        for sid, (mark, before) in turns.parked.items():
-            moves.move(sid, mark, before, PARKED)
     if turns.key.many:
         moves.release_next()
     moves.write()
+    return given
 
 
-def leave(txn: WriteTransaction, group: GroupState, ids: Iterable[ID]) -> None:
+def leave(txn: WriteTransaction, group: GroupState, gone: Iterable[tuple[ID, Nack]]) -> None:
     """Take entries that have left the pending list from their keys; the next of these are released."""
     if group.key_limit is not None:
-        _free(txn, group, group.key_limit, ids, None)
+        _free(txn, group, group.key_limit, [(sid, nack.key) for sid, nack in gone if nack.key], NONE)
 
 
-def give_up(txn: WriteTransaction, group: GroupState, ids: Iterable[ID]) -> None:
-    """Entries have been released: without ``order`` they hold their keys no more, and the next may."""
-    if group.key_limit is not None and not group.key_limit.order:
-        _free(txn, group, group.key_limit, ids, WAITS)
+def give_up(txn: WriteTransaction, group: GroupState, held: Mapping[ID, bytes]) -> Mapping[ID, bytes]:
+    """These entries, with their keys, are released: without ``order`` they hold them no more, and the next may.
+
+    Returns the keys that have changed.
+    """
+    if group.key_limit is None or group.key_limit.order:
+        return {}
+    return _free(txn, group, group.key_limit, [row for row in held.items() if row[1] and row[1][16] == HELD], WAITS)
 
 
-def _free(txn: WriteTransaction, group: GroupState, key: Key, ids: Iterable[ID], to: int | None) -> None:
-    moves, freed = _Moves(txn, group, key), set()
-    for sid in ids:
-        was = moves.parking.of(sid)
-        if was is not None and (to is None or was[1] == HELD):
-            moves.move(sid, *was, to)
-            freed.add(was[0])
+def _free(txn: WriteTransaction, group: GroupState, key: Key, rows: Sequence[tuple[ID, bytes]],
+          to: int) -> Mapping[ID, bytes]:
+    if not rows:
+        return {}
+    moves, freed = _Moves(txn, group, Turns(txn, group, key)), set()
+    for sid, had in rows:
+        moves.move(sid, had[:16], had[16], to)
+        freed.add(had[:16])
     moves.release_next(freed)
     moves.write()
+    return moves.keys
 
 
 def require_free(txn: WriteTransaction, stream: bytes, group: GroupState, pending: dict[ID, Nack],
@@ -388,7 +394,7 @@ def require_free(txn: WriteTransaction, stream: bytes, group: GroupState, pendin
     for sid, entry in dict(entries).items():
         nack = pending.get(sid)
         is_free = entry is None or (turns.is_for_now(entry) and not turns.stops if nack is None else
-                                    nack.consumer != UNOWNED or turns.may_claim(sid))
+                                    nack.consumer != UNOWNED or turns.may_claim(sid, nack))
         if not is_free:
             why = "for its turn among those" if key.many else "until another one"
             raise KeyBusy(
@@ -404,22 +410,21 @@ def rebuild(txn: WriteTransaction, header: StreamHeader, group: GroupState, key:
     What consumers hold stays with them, also where that is more than the key allows, and a retry that is not due waits
     on, with its key or for it. Turns of the same field stay. Reads each entry that is pending.
     """
-    turns, was_next, had, now = dict[bytes, int](), set[bytes](), group.key_limit, now_ms()
-    for kind in (keys.KEY, keys.KEYED):
-        family = keys.group_family(group.number, kind, group.group)
-        for row, value in list(family_rows(txn, family)):
-            about, suffix = records.unseal(row, value), row[len(family):]
-            if kind == keys.KEYED and about[1] == NEXT:
-                was_next.add(suffix)
-            elif kind == keys.KEY and len(about) > 2 and had is not None and key is not None and had.field == key.field:
-                turns[suffix] = min(about[2] * key.many // had.many, now * key.many + key.burst * key.window)
-            txn.delete(row)
+    turns, had, now = dict[bytes, int](), group.key_limit, now_ms()
+    family = keys.group_family(group.number, keys.KEY, group.group)
+    for row, value in list(family_rows(txn, family)):
+        about = unseal(row, value)
+        if len(about) > 2 and had is not None and key is not None and had.field == key.field:
+            turns[row[len(family):]] = min(about[2] * key.many // had.many, now * key.many + key.burst * key.window)
+        txn.delete(row)
     group.changed(txn)
     group.key_limit = key = None if key is None else key._replace(parked=0)
     pel = group.pel(txn)
     rows = list(pel.scan(StreamID.MIN, StreamID.MAX)) if group.pending else []
-    waited = {sid for sid, nack in rows if is_parked(nack) or pack_id(*sid) in was_next}
+    waited = {sid for sid, nack in rows if waits(nack)}
+    given = {sid: b"" for sid, nack in rows if nack.key}
     if key is None:
+        pel.set_keys(given)
         pel.release([(sid, nack.count, 0) for sid, nack in rows if sid in waited])
         return
     marks: dict[ID, bytes] = {}
@@ -429,17 +434,17 @@ def rebuild(txn: WriteTransaction, header: StreamHeader, group: GroupState, key:
             mark = None if entry is None else mark_of(entry, key.field)
             if mark is not None:
                 marks[sid] = mark
-    moves = _Moves(txn, group, key)
+    moves = _Moves(txn, group, Turns(txn, group, key))
     for mark, turn in turns.items():
         moves.set_turn(mark, turn)
     for sid, nack in rows:
         if nack.consumer != UNOWNED and sid in marks:
-            moves.move(sid, marks[sid], None, HELD)
+            moves.move(sid, marks[sid], NONE, HELD)
     due = []
     for sid, nack in rows:
         if nack.consumer != UNOWNED:
             continue
-        place = None
+        place = NONE
         if sid in marks:
             may_hold = key.order or sid in waited or not nack.count
             is_due = sid in waited or nack.time <= now
@@ -450,9 +455,10 @@ def rebuild(txn: WriteTransaction, header: StreamHeader, group: GroupState, key:
                 place = HELD
             elif may_hold and is_due:
                 place = PARKED
-            moves.move(sid, marks[sid], None, place)
+            moves.move(sid, marks[sid], NONE, place)
         if place == PARKED or sid in waited:
             due.append((sid, nack.count, PARKED_UNTIL if place == PARKED else 0))
+    pel.set_keys(given | moves.keys)
     pel.release(due)
     moves.release_next()
     moves.write()

@@ -465,10 +465,14 @@ class GroupState:
     def may_have_released(self) -> bool:
         """Whether a pending entry may be with no consumer, and not parked. By the consumers that are known here."""
         parked = 0 if self.key_limit is None else self.key_limit.parked
-        if len(self._consumers) > _FEW_CONSUMERS:
-            return True
-        held = sum([one.pending for key, one in self._consumers.items() if isinstance(key, int)])
-        return self.pending != held + parked
+        if self._held is None:
+            if len(self._consumers) > _FEW_CONSUMERS:
+                return True
+            held = sum([one.pending for key, one in self._consumers.items() if isinstance(key, int)])
+            if self.pending != held + parked:
+                return True
+            self._held = held  # the others hold nothing
+        return self.pending != self._held + parked
 
     def consumer_key(self, number: int) -> bytes:
         """The key of a consumer's record."""

@@ -9,6 +9,7 @@ cdef class Bucket:
     cdef readonly object times
     cdef readonly object counts
     cdef readonly object numbers
+    cdef readonly bytes keys
     cdef public object _least
     cdef public object _offsets
 

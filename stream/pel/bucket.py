@@ -5,15 +5,18 @@
     times        7000              case (a bucket is what one read delivered) ...
     counts      1 1 2 1            ... else a list with a number for each entry
     numbers        0               running numbers of released entries, 0 if owned
+    keys           a. b. a. ..     17 bytes each in one bin: the entry's key and what it is to
+                                   it (parking.py), zeros for none; empty if no entry has one
 
     row   [ids, consumers, base, offsets, counts, numbers]      a time is base + its offset
+    row   [ids, consumers, base, offsets, counts, numbers, keys]          if there are keys
 
 A Nack is what a bucket holds of one entry. A released entry has no owner: its consumer is 0,
 its time the time it falls due, and its running number is its place in the order of release.
 
 A value above 2,006 bytes would leave LMDB's leaf page for overflow pages, so a bucket is cut
 where its record would exceed 2,001. Full IDs and equal columns allow 112 entries; with a time
-of its own for each it is about 100. Packing and comparing whole columns is what makes it
+of its own for each it is about 100, with keys 59. Packing and comparing whole columns is what makes it
 cheap: a batch that is delivered and acknowledged whole is never looked at entry by entry.
 """
 
@@ -22,7 +25,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
@@ -37,6 +40,8 @@ Column: TypeAlias = int | list[int]
 
 CAPACITY = 112
 MAX_VALUE = 2001
+_KEY = 17
+_NO_KEY = bytes(_KEY)
 
 
 class Nack(NamedTuple):
@@ -45,13 +50,15 @@ class Nack(NamedTuple):
     ``consumer`` is the owner's number, 0 when released. ``time`` is the delivery time in
     milliseconds or, when released, the time from which the entry may be claimed. ``count`` is
     how often it was delivered. ``released`` is its place among the entries that fall due in
-    the same millisecond, 0 for an owned entry.
+    the same millisecond, 0 for an owned entry. ``key`` is the entry's key and what it is to it,
+    17 bytes, b"" for none.
     """
 
     consumer: int
     time: int
     count: int  # type: ignore[assignment]  # hides tuple.count(), of which a Nack has no need
     released: int = 0
+    key: bytes = b""
 
 
 _nack: Callable[[Iterable[Any]], Nack] = partial(tuple.__new__, Nack)  # twice as fast as Nack()
@@ -69,6 +76,11 @@ def column(values: list[int]) -> Column:
     return first if values.count(first) == len(values) else values
 
 
+def packed_keys(keys: Sequence[bytes]) -> bytes:
+    """The keys of entries, b"" for one that has none, as a bucket keeps them."""
+    return b"".join([key or _NO_KEY for key in keys]) if any(keys) else b""
+
+
 class Bucket:
     """One bucket in memory. Each change makes another.
 
@@ -76,11 +88,11 @@ class Bucket:
     last entry's of the bucket before. It never changes, whatever is removed from the bucket.
     """
 
-    __slots__ = ("_least", "_offsets", "consumers", "counts", "ids", "key", "numbers", "times")
+    __slots__ = ("_least", "_offsets", "consumers", "counts", "ids", "key", "keys", "numbers", "times")
 
     def __init__(
         self, key: bytes, ids: bytes, consumers: Column, times: Column, counts: Column,
-        numbers: Column = 0,
+        numbers: Column = 0, keys: bytes = b"",
     ) -> None:
         self.key: bytes = key
         self.ids: bytes = ids
@@ -88,14 +100,15 @@ class Bucket:
         self.times: Column = times
         self.counts: Column = counts
         self.numbers: Column = numbers
+        self.keys: bytes = keys
         self._least: int | None = None  # of a list of times: a delivery asks three times for it
         self._offsets: list[int] | None = None  # of that list from the least, where they are known
 
     @classmethod
     def of(cls, key: bytes, ids: bytes, nacks: Iterable[Nack]) -> Bucket:
         """The bucket of entries with these packed IDs, at least one, ascending."""
-        columns = [column(list(values)) for values in zip(*nacks, strict=True)]
-        return cls(key, ids, *columns)
+        *columns, keys = zip(*nacks, strict=True)
+        return cls(key, ids, *[column(list(values)) for values in columns], packed_keys(keys))
 
     # -- the record ---------------------------------------------------------------------
 
@@ -107,17 +120,23 @@ class Bucket:
             base = self._least_time()
             offsets = [time - base for time in times] if self._offsets is None else self._offsets
             times = base
-        return seal(at, [self.ids, self.consumers, times, offsets, self.counts, self.numbers])
+        row = [self.ids, self.consumers, times, offsets, self.counts, self.numbers]
+        if self.keys:
+            row.append(self.keys)
+        return seal(at, row)
 
     @classmethod
     def decode(cls, at: bytes, value: bytes) -> Bucket:
         """The bucket stored under the key ``at``. CorruptionError if it is damaged."""
-        ids, consumers, base, offsets, counts, numbers = unseal(at, value)
+        ids, consumers, base, offsets, counts, numbers, *more = unseal(at, value)
+        keys = more[0] if more else b""
         for values in (consumers, offsets, counts, numbers):
             if values.__class__ is list and len(values) * 16 != len(ids):
                 raise CorruptionError(f"the columns of pending bucket {at.hex()} differ in length")
+        if keys and len(keys) * 16 != len(ids) * _KEY:
+            raise CorruptionError(f"the keys of pending bucket {at.hex()} are not as many as its entries")
         times = [base + offset for offset in offsets] if offsets else base
-        bucket = cls(at[-16:], ids, consumers, times, counts, numbers)
+        bucket = cls(at[-16:], ids, consumers, times, counts, numbers, keys)
         bucket._least = base
         if offsets.__class__ is list:
             bucket._offsets = offsets
@@ -144,15 +163,22 @@ class Bucket:
             times if isinstance(times, int) else times[position],
             counts if isinstance(counts, int) else counts[position],
             numbers if isinstance(numbers, int) else numbers[position],
+            self.key_at(position),
         )
+
+    def key_at(self, position: int) -> bytes:
+        """The key of one entry, and what it is to it; b"" if it has none."""
+        key = self.keys[_KEY * position : _KEY * (position + 1)]
+        return b"" if key == _NO_KEY else key
 
     def nacks(self) -> list[Nack]:
         """The Nacks of all entries; one object for all if they are equal."""
         columns = (self.consumers, self.times, self.counts, self.numbers)
-        if list not in map(type, columns):
+        if not self.keys and list not in map(type, columns):
             return [Nack(*columns)] * len(self)  # type: ignore[arg-type]
+        keys = [self.key_at(at) for at in range(len(self))] if self.keys else [b""] * len(self)
         full = [repeat(values) if isinstance(values, int) else values for values in columns]
-        return list(map(_nack, zip(*full)))  # noqa: B905 - repeat has no end
+        return list(map(_nack, zip(*full, keys)))  # noqa: B905 - repeat has no end
 
     def rows(self) -> list[tuple[ID, Nack]]:
         """All entries in the order of their IDs."""
@@ -198,8 +224,8 @@ class Bucket:
 
     # -- changed ------------------------------------------------------------------------
 
-    def extended(self, ids: bytes, nack: Nack) -> Bucket:
-        """With more entries behind the last, all of one Nack."""
+    def extended(self, ids: bytes, nack: Nack, keys: bytes = b"") -> Bucket:
+        """With more entries behind the last, all of one Nack but for their keys."""
         old, new = len(self), len(ids) // 16
 
         def longer(values: Column, value: int) -> Column:
@@ -213,6 +239,7 @@ class Bucket:
             self.key, self.ids + ids, longer(self.consumers, nack.consumer),
             longer(self.times, nack.time), longer(self.counts, nack.count),
             longer(self.numbers, nack.released),
+            (self.keys or _NO_KEY * old) + (keys or _NO_KEY * new) if self.keys or keys else b"",
         )
         least = self._least_time()
         bucket._least = min(least, nack.time)
@@ -228,14 +255,19 @@ class Bucket:
         if (times if isinstance(times, int) else max(times)) <= now:
             return self
         times = column([min(nack.time, now) if nack.consumer else nack.time for nack in self.nacks()])
-        return Bucket(self.key, self.ids, self.consumers, times, self.counts, self.numbers)
+        return Bucket(self.key, self.ids, self.consumers, times, self.counts, self.numbers, self.keys)
+
+    def with_keys(self, keys: dict[int, bytes]) -> Bucket:
+        """With other keys for the entries at these positions."""
+        all_keys = [keys[at] if at in keys else self.key_at(at) for at in range(len(self))]
+        return Bucket(self.key, self.ids, self.consumers, self.times, self.counts, self.numbers, packed_keys(all_keys))
 
     def part(self, key: bytes, low: int, high: int) -> Bucket:
         """The entries from position ``low`` up to ``high``, as a bucket under that key."""
         return Bucket(key, self.ids[16 * low : 16 * high], *[
             values if isinstance(values, int) else column(values[low:high])
             for values in (self.consumers, self.times, self.counts, self.numbers)
-        ])
+        ], _trimmed(self.keys[_KEY * low : _KEY * high]))
 
     def without_span(self, low: int, high: int) -> Bucket | None:
         """Without the entries from position ``low`` up to ``high``; None if nothing is left."""
@@ -244,7 +276,7 @@ class Bucket:
         return Bucket(self.key, self.ids[: 16 * low] + self.ids[16 * high :], *[
             values if isinstance(values, int) else column(values[:low] + values[high:])
             for values in (self.consumers, self.times, self.counts, self.numbers)
-        ])
+        ], _trimmed(self.keys[: _KEY * low] + self.keys[_KEY * high :]))
 
     def without(self, positions: set[int]) -> Bucket | None:
         """Without the entries at these positions; None if nothing is left."""
@@ -254,4 +286,9 @@ class Bucket:
         return Bucket(self.key, b"".join([self.ids[16 * at : 16 * at + 16] for at in kept]), *[
             values if isinstance(values, int) else column([values[at] for at in kept])
             for values in (self.consumers, self.times, self.counts, self.numbers)
-        ])
+        ], packed_keys([self.key_at(at) for at in kept]))
+
+
+def _trimmed(keys: bytes) -> bytes:
+    """These keys; b"" if none is there."""
+    return keys if keys.strip(b"\0") else b""

@@ -29,11 +29,11 @@ cdef class PendingList:
     cdef LogCursor _moved
 
     @cython.locals(last=Bucket)
-    cpdef list add_row(self, bytes packed, object consumer, object time, object count=*)
+    cpdef list add_row(self, bytes packed, object consumer, object time, object count=*, object keys=*)
     @cython.locals(old=Bucket, low="Py_ssize_t", count="Py_ssize_t")
     cpdef object remove_row(self, bytes packed)
     @cython.locals(longer=Bucket, value=bytes)
-    cdef object _append(self, Bucket last, bytes packed, object nack)
+    cdef object _append(self, Bucket last, bytes packed, object nack, bytes keys)
     @cython.locals(value=bytes, parts="Py_ssize_t")
     cdef object _replace(self, Bucket old, Bucket new)
     @cython.locals(bucket=Bucket, at=bytes)

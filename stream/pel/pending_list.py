@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import islice, pairwise, repeat, takewhile
 from operator import itemgetter
@@ -51,6 +51,7 @@ from .bucket import (
     Bucket,  # cimport
     Nack,
     column,
+    packed_keys,
     unpack_ids,
 )
 
@@ -65,6 +66,7 @@ _BEYOND = b"\xff" * 32  # no key of an index is as long
 _BUCKET = itemgetter(slice(-16, None))  # of a key of an index: the ID that its bucket is known by
 _FEW = 256  # buckets
 _MOST_KNOWN = 4
+_NO_KEYS: Mapping[ID, bytes] = {}
 
 
 class KnownBuckets:
@@ -106,7 +108,7 @@ class PendingList:
     ``capacity`` is the most entries a bucket takes. Consumers are numbers from 1, IDs plain
     pairs, times and counts integers from 0 to 2**64 - 1. In the buckets that it writes no delivery
     time stays behind ``now``, where that is given; where it adds entries it looks at the last
-    time only. Nothing is kept between calls but a cursor, and ``known``. An iterator is to be used up,
+    time only. An entry keeps its key until another one is given for it. Nothing is kept between calls but a cursor, and ``known``. An iterator is to be used up,
     or dropped, before the next call that writes. Every method raises CorruptionError where a row it
     reads is damaged or missing.
     """
@@ -140,40 +142,46 @@ class PendingList:
         """
         return self.add_row(pack_ids(ids), consumer, time, count)
 
-    def add_row(self, packed: bytes, consumer: int, time: int, count: int = 1) -> list[tuple[ID, Nack]]:
-        """add() for IDs in a row (packed_ids.py)."""
+    def add_row(self, packed: bytes, consumer: int, time: int, count: int = 1,
+                keys: Mapping[ID, bytes] = _NO_KEYS) -> list[tuple[ID, Nack]]:
+        """add() for IDs in a row (packed_ids.py), with the keys of some of them."""
         if not packed:
             return []
         nack = Nack(consumer, time, count)
         last = self._last_bucket()
         if last is None or packed[:16] > last.ids[-16:]:
-            self._append(last, packed, nack)
+            row = packed_keys([keys.get(sid, b"") for sid in unpack_ids(packed)]) if keys else b""
+            self._append(last, packed, nack, row)
             return []
-        found = self._upsert(list(zip(unpack_ids(packed), repeat(nack))))
+        found = self._upsert(list(zip(unpack_ids(packed), repeat(nack))), keys)
         return [(sid, was) for sid, was in found if was is not None]
 
-    def set(self, rows: Iterable[tuple[ID, int, int, int]]) -> list[tuple[ID, Nack | None]]:
+    def set(self, rows: Iterable[tuple[ID, int, int, int]],
+            keys: Mapping[ID, bytes] = _NO_KEYS) -> list[tuple[ID, Nack | None]]:
         """Set owner, time and count of entries, pending or not. XCLAIM and its FORCE.
 
         ``rows`` are (id, consumer, time, count) in any order; the last for an ID counts. Each
         ID is returned, ascending, with what it was (None if it was not pending). A bucket
         touched is read and written once.
         """
-        return self._upsert(sorted({sid: Nack(consumer, time, count) for sid, consumer, time, count in rows}.items()))
+        nacks = {sid: Nack(consumer, time, count) for sid, consumer, time, count in rows}
+        return self._upsert(sorted(nacks.items()), keys)
 
-    def change(self, rows: Iterable[tuple[ID, int, int, int]]) -> list[tuple[ID, Nack]]:
+    def change(self, rows: Iterable[tuple[ID, int, int, int]],
+               keys: Mapping[ID, bytes] = _NO_KEYS) -> list[tuple[ID, Nack]]:
         """set() for entries that have been read as pending. CorruptionError where one is not found any more.
 
         In a damaged page LMDB's way to a bucket depends on where it comes from, and a second one would be made.
         """
         found = []
-        for sid, was in self.set(rows):
+        for sid, was in self.set(rows, keys):
             if was is None:
                 raise self._corrupt(f"the entry {StreamID(*sid)} has been read, and a look-up does not find it")
             found.append((sid, was))
         return found
 
-    def release(self, rows: Sequence[tuple[ID, int, int]], insert: bool = False) -> list[tuple[ID, Nack | None]]:
+    def release(self, rows: Sequence[tuple[ID, int, int]], insert: bool = False,
+                keys: Mapping[ID, bytes] = _NO_KEYS) -> list[tuple[ID, Nack | None]]:
         """Release entries, last among those due at their time. XNACK.
 
         ``rows`` are (id, count, due); their order is the order of release, and the last row
@@ -188,7 +196,13 @@ class PendingList:
                 number = self._last_number(due)
             numbers[due] = number + 1
             released[sid] = Nack(0, due, count, number + 1)
-        return self._upsert(sorted(released.items()), insert)
+        return self._upsert(sorted(released.items()), keys, insert)
+
+    def set_keys(self, keys: Mapping[ID, bytes]) -> None:
+        """Give entries that are pending other keys; b"": none. The others are passed over."""
+        for bucket, touched in self._touched(sorted(keys)):
+            places = {sid: at for at, (sid, _) in enumerate(bucket.rows())}
+            self._replace(bucket, bucket.with_keys({places[sid]: keys[sid] for sid in touched if sid in places}))
 
     def hand_over(self, consumer: int, to: int, time: int | None = None, limit: int | None = None) -> int:
         """Move all of one consumer's entries to another; how many there were.
@@ -209,7 +223,7 @@ class PendingList:
             consumers = to if isinstance(consumers, int) else column([
                 to if owner == consumer else owner for owner in consumers
             ])
-            self._replace(old, Bucket(key, old.ids, consumers, times, old.counts, old.numbers))
+            self._replace(old, Bucket(key, old.ids, consumers, times, old.counts, old.numbers, old.keys))
         return moved
 
     # -- acknowledging ------------------------------------------------------------------
@@ -245,7 +259,7 @@ class PendingList:
         start, count = 0, len(ids)
         while start < count:
             packed = pack_id(*ids[start])
-            bucket = self._floor(packed)
+            bucket = self._known.holder(self._txn, packed) or self._floor(packed)
             end = start if bucket is None else bisect_right(ids, unpack_id(bucket.ids[-16:]), start)
             if bucket is not None and end > start:
                 yield bucket, ids[start:end]
@@ -260,7 +274,7 @@ class PendingList:
         if low >= 0:  # a run of the bucket, often all of it
             high = low + len(ids)
             new = old.without_span(low, high)
-            nacks = old.nacks()[low:high]
+            nacks = old.nacks()[low:high] if 4 * len(ids) > len(old) else [old.nack(at) for at in range(low, high)]
         else:
             places = {sid: at for at, (sid, _) in enumerate(old.rows())}
             ids = [sid for sid in ids if sid in places]
@@ -276,20 +290,20 @@ class PendingList:
         self._replace(old, new)
         return list(zip(ids, nacks, strict=True))
 
-    def drop_consumer(self, consumer: int, limit: int | None = None) -> list[ID]:
-        """Remove all of a consumer's entries; their IDs, ascending. XGROUP DELCONSUMER. ``limit`` as above."""
-        dropped: list[ID] = []
+    def drop_consumer(self, consumer: int, limit: int | None = None) -> list[tuple[ID, Nack]]:
+        """Remove all of a consumer's entries; which they were, ascending. XGROUP DELCONSUMER. ``limit`` as above."""
+        dropped: list[tuple[ID, Nack]] = []
         for key, _ in self._first_with(consumer, limit):
             bucket = self._bucket(key)
             if bucket.consumers == consumer:
-                dropped += unpack_ids(bucket.ids)
+                dropped += bucket.rows()
                 self._replace(bucket, None)
                 continue
             mine: set[int] = set()
             for at, (sid, nack) in enumerate(bucket.rows()):
                 if nack.consumer == consumer:
                     mine.add(at)
-                    dropped.append(sid)
+                    dropped.append((sid, nack))
             self._replace(bucket, bucket.without(mine))
         return dropped
 
@@ -493,14 +507,14 @@ class PendingList:
 
     # -- changing buckets ---------------------------------------------------------------
 
-    def _append(self, last: Bucket | None, packed: bytes, nack: Nack) -> None:
+    def _append(self, last: Bucket | None, packed: bytes, nack: Nack, keys: bytes) -> None:
         """Store new entries behind the last bucket, or in it if they all fit.
 
         A bucket with room for only some of them is left as it is: any two neighbours hold
         more than one could, and a batch is not torn over records without need.
         """
         if last is not None and (len(last.ids) + len(packed)) // 16 <= self._capacity:
-            longer = last.extended(packed, nack)
+            longer = last.extended(packed, nack, keys)
             times = last.times
             if 0 < self._now < (times if isinstance(times, int) else times[len(times) - 1]):
                 longer = longer.not_after(self._now)
@@ -508,10 +522,11 @@ class PendingList:
             if len(value) <= MAX_VALUE:
                 self._put(last, longer, value)
                 return
-        self._replace(None, Bucket(packed[:16], packed, *nack))
+        self._replace(None, Bucket(packed[:16], packed, *nack[:4], keys))
 
-    def _upsert(self, rows: list[tuple[ID, Nack]], insert: bool = True) -> list[tuple[ID, Nack | None]]:
-        """Set ascending entries to their Nacks; those set, with what they were."""
+    def _upsert(self, rows: list[tuple[ID, Nack]], keys: Mapping[ID, bytes],
+                insert: bool = True) -> list[tuple[ID, Nack | None]]:
+        """Set ascending entries to their Nacks, but for the key; those set, with what they were."""
         found: list[tuple[ID, Nack | None]] = []
         start = 0
         while start < len(rows):
@@ -528,12 +543,13 @@ class PendingList:
                 if was is None and not insert:
                     continue
                 found.append((sid, was))
-                table[sid] = nack
+                key = keys.get(sid, b"" if was is None else was.key)
+                table[sid] = nack._replace(key=key) if key else nack
                 if was is not None and was.released:
                     self._txn.delete(self._released_key(was))
                 if nack.released:
-                    key = self._released_key(nack)
-                    self._txn.put(key, seal(key, sid))
+                    at = self._released_key(nack)
+                    self._txn.put(at, seal(at, sid))
             if len(found) > before:
                 key = old.key if old is not None else packed if following is None else _FIRST
                 if old is not None and len(table) == len(old):

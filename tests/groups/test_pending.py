@@ -45,6 +45,7 @@ some_ids = st.lists(ids, max_size=30, unique=True).map(sorted)
 consumers = st.integers(1, 4)
 times = st.one_of(st.integers(0, 20), st.sampled_from([1_700_000_000_000, LATEST]))
 counts = st.one_of(st.integers(0, 3), st.just((1 << 63) - 1))
+keys = st.one_of(st.just({}), st.dictionaries(ids, st.sampled_from([b"", b"a" * 17, bytes(16) + b"\1"]), max_size=30))
 
 
 def rows_of(txn: Any, group: int = GROUP) -> list[tuple[bytes, bytes]]:
@@ -80,9 +81,11 @@ class PendingModel(RuleBasedStateMachine):
             self.env.close()
             self.folder.cleanup()
 
-    def place(self, sid: ID, nack: Nack | None) -> Nack | None:
-        """Change one entry of the model; what it was, its running number left aside."""
+    def place(self, sid: ID, nack: Nack | None, keys: dict[ID, bytes] | None = None) -> Nack | None:
+        """Change one entry of the model, which keeps its key if there is no other; what it was, but for the number."""
         was = self.model.pop(sid, None)
+        if nack is not None:
+            nack = nack._replace(key=(keys or {}).get(sid, b"" if was is None else was.key))
         if sid in self.queue:
             self.queue.remove(sid)
         if nack is not None:
@@ -91,25 +94,32 @@ class PendingModel(RuleBasedStateMachine):
                 self.queue.append(sid)
         return was
 
-    @rule(batch=some_ids, consumer=consumers, time=times, count=counts)
-    def add(self, batch: list[ID], consumer: int, time: int, count: int) -> None:
-        expected = [(sid, self.place(sid, Nack(consumer, time, count))) for sid in batch]
-        found = self.pending.add(batch, consumer, time, count)
+    @rule(batch=some_ids, consumer=consumers, time=times, count=counts, keys=keys)
+    def add(self, batch: list[ID], consumer: int, time: int, count: int, keys: dict[ID, bytes]) -> None:
+        expected = [(sid, self.place(sid, Nack(consumer, time, count), keys)) for sid in batch]
+        found = self.pending.add_row(pack_ids(batch), consumer, time, count, keys)
         assert plain(found) == [row for row in expected if row[1] is not None]
 
-    @rule(start=st.integers(0, 5), size=st.integers(0, 300), consumer=consumers, time=times)
-    def add_behind_the_last(self, start: int, size: int, consumer: int, time: int) -> None:
+    @rule(start=st.integers(0, 5), size=st.integers(0, 300), consumer=consumers, time=times, keyed=st.integers(0, 2))
+    def add_behind_the_last(self, start: int, size: int, consumer: int, time: int, keyed: int) -> None:
         ms, seq = max(self.model, default=(0, 0))
         batch = [(ms, seq + start + 1 + at) for at in range(size)]
+        keys = {sid: b"%017d" % sid[1] for sid in batch[::2] if keyed}
         for sid in batch:
-            self.place(sid, Nack(consumer, time, 1))
-        assert self.pending.add(batch, consumer, time) == []
+            self.place(sid, Nack(consumer, time, 1), keys)
+        assert self.pending.add_row(pack_ids(batch), consumer, time, 1, keys) == []
 
-    @rule(rows=st.lists(st.tuples(ids, consumers, times, counts), max_size=12))
-    def set(self, rows: list[tuple[ID, int, int, int]]) -> None:
+    @rule(rows=st.lists(st.tuples(ids, consumers, times, counts), max_size=12), keys=keys)
+    def set(self, rows: list[tuple[ID, int, int, int]], keys: dict[ID, bytes]) -> None:
         named = {row[0]: Nack(*row[1:]) for row in rows}
-        expected = [(sid, self.place(sid, named[sid])) for sid in sorted(named)]
-        assert plain(self.pending.set(rows)) == expected
+        expected = [(sid, self.place(sid, named[sid], keys)) for sid in sorted(named)]
+        assert plain(self.pending.set(rows, keys)) == expected
+
+    @rule(keys=keys)
+    def set_keys(self, keys: dict[ID, bytes]) -> None:
+        for sid in keys.keys() & self.model.keys():
+            self.model[sid] = self.model[sid]._replace(key=keys[sid])
+        self.pending.set_keys(keys)
 
     @rule(data=st.data(), some=st.booleans(), in_a_row=st.booleans())
     def remove(self, data: st.DataObject, some: bool, in_a_row: bool) -> None:
@@ -125,27 +135,27 @@ class PendingModel(RuleBasedStateMachine):
         else:
             assert plain(self.pending.remove(batch)) == expected
 
-    @rule(rows=st.lists(st.tuples(ids, counts, times), max_size=8), insert=st.booleans())
-    def release(self, rows: list[tuple[ID, int, int]], insert: bool) -> None:
+    @rule(rows=st.lists(st.tuples(ids, counts, times), max_size=8), insert=st.booleans(), keys=keys)
+    def release(self, rows: list[tuple[ID, int, int]], insert: bool, keys: dict[ID, bytes]) -> None:
         known = {sid: self.model.get(sid) for sid, _, _ in rows if insert or sid in self.model}
         for sid, count, due in rows:
             if sid in known:
-                self.place(sid, Nack(0, due, count))
-        assert plain(self.pending.release(rows, insert)) == sorted(known.items())
+                self.place(sid, Nack(0, due, count), keys)
+        assert plain(self.pending.release(rows, insert, keys)) == sorted(known.items())
 
     @rule(consumer=consumers)
     def drop_consumer(self, consumer: int) -> None:
-        expected = sorted(sid for sid, nack in self.model.items() if nack.consumer == consumer)
-        for sid in expected:
+        expected = sorted((sid, nack) for sid, nack in self.model.items() if nack.consumer == consumer)
+        for sid, _ in expected:
             self.place(sid, None)
-        assert self.pending.drop_consumer(consumer) == expected
+        assert plain(self.pending.drop_consumer(consumer)) == expected
 
     @rule(consumer=consumers, to=consumers, time=st.none() | times)
     def hand_over(self, consumer: int, to: int, time: int | None) -> None:
         mine = [sid for sid, nack in self.model.items() if nack.consumer == consumer]
         for sid in mine:
             was = self.model[sid]
-            self.model[sid] = Nack(to, was.time if time is None else time, was.count)
+            self.model[sid] = Nack(to, was.time if time is None else time, was.count, key=was.key)
         assert self.pending.hand_over(consumer, to, time) == len(mine)
 
     @rule(abort=st.booleans())
