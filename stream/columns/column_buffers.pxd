@@ -19,6 +19,11 @@ cdef inline bint same(const unsigned char *p, Py_ssize_t pos, const unsigned cha
 cdef inline bint same_within(const unsigned char *p, Py_ssize_t pos, Py_ssize_t other, Py_ssize_t size) noexcept:
     return memcmp(p + pos, p + other, size) == 0
 
+cdef inline bint is_near(const unsigned char *p, Py_ssize_t pos) noexcept:
+    cdef unsigned long long word
+    memcpy(&word, p + pos, 8)
+    return word & 0xFF80FF80FFFFULL == 0x010001000102ULL
+
 cdef inline void put_int32(unsigned char *to, Py_ssize_t place, int value) noexcept:
     memcpy(to + 4 * place, &value, 4)
 
@@ -159,7 +164,7 @@ cdef class Column:
 
     cdef int add_string(self, bytes text, Py_ssize_t row) except -1
 
-    @cython.locals(kind="int", wrong="Py_ssize_t", at="Py_ssize_t", pos="Py_ssize_t", b="unsigned char")
+    @cython.locals(kind="int", short=bint, wrong="Py_ssize_t", at="Py_ssize_t", pos="Py_ssize_t", b="unsigned char")
     cdef Py_ssize_t add_values(self, const unsigned char *p, Py_ssize_t end, const unsigned char *spot,
                                Py_ssize_t first, Py_ssize_t row, Py_ssize_t count, Literal literal,
                                unsigned char *bad) except -1
@@ -176,7 +181,7 @@ cdef class Column:
                       Literal literal) except -2
 
     @cython.locals(whole=bytes)
-    cdef int put_decimal(self, Py_ssize_t row, Literal literal) except -1
+    cdef inline int put_decimal(self, Py_ssize_t row, Literal literal) except -1
 
     @cython.locals(kind="int", wrong="Py_ssize_t", at="Py_ssize_t", word="unsigned long long")
     cdef Py_ssize_t add_ids(self, const unsigned char *ids, Py_ssize_t row, Py_ssize_t count,

@@ -83,6 +83,12 @@ def same_folded(p: bytes, pos: int, folded: bytes, size: int) -> bool:
     return True
 
 
+def is_near(p: bytes, pos: int) -> bool:  # cimport
+    """Begins an entry at ``pos`` with 2 for its flags, and two numbers of 7 bits for its ID? 8 bytes can be read."""
+    head = p[pos : pos + 6]
+    return head[:2] == b"\x02\x01" and head[3::2] == b"\x01\x01" and head[2] < 0x80 and head[4] < 0x80
+
+
 def put_int16(to: bytearray, place: int, value: int) -> None:  # cimport
     """Write an int16 as the ``place``-th of an array of such."""
     _INT16.pack_into(to, 2 * place, value)
@@ -394,6 +400,7 @@ class Column:
         Where they are is in ``spot`` from the ``first`` on; -1 for none.
         """
         kind = self.kind
+        short = self.run is None
         wrong = 0
         at = 0
         while at < count:
@@ -403,7 +410,8 @@ class Column:
                 self.pass_over(row + at)
             elif kind == INT64 and b < 0x80:
                 put_int64(self.out, row + at, b)
-            elif not self.add(p, pos, end, row + at, literal):
+            elif not (self.add_text(p, pos + 1, b - 0x80, row + at, literal) > 0 if short and 0x80 <= b < 0xC0 else
+                      self.add(p, pos, end, row + at, literal)):
                 self.pass_over(row + at)
                 bad[at] = 1
                 wrong += 1
@@ -470,6 +478,14 @@ class Column:
             good = literal.read_double(p, pos, size)
             if good > 0:
                 put_double(self.out, row, literal.real)
+        elif kind == TIMESTAMP:
+            good = literal.read_timestamp(p, pos, size, self.precision > 0)
+            if good > 0:
+                put_int64(self.out, row, literal.number)
+        elif kind == DECIMAL:
+            good = literal.read_decimal(p, pos, size, self.precision, self.scale)
+            if good > 0:
+                self.put_decimal(row, literal)
         elif kind == FLOAT:
             good = literal.read_float(p, pos, size)
             if good > 0:
@@ -483,18 +499,10 @@ class Column:
             good = -1 if value is None else 1
             if good > 0:
                 self.values.append(value)
-        elif kind == TIMESTAMP:
-            good = literal.read_timestamp(p, pos, size, self.precision > 0)
-            if good > 0:
-                put_int64(self.out, row, literal.number)
         elif kind == BOOLEAN:
             good = literal.read_boolean(p, pos, size)
             if good > 0 and literal.number:
                 self.out[row >> 3] |= 1 << (row & 7)
-        elif kind == DECIMAL:
-            good = literal.read_decimal(p, pos, size, self.precision, self.scale)
-            if good > 0:
-                self.put_decimal(row, literal)
         else:
             good = literal.read_integer(p, pos, size)
             if good > 0:

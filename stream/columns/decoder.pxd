@@ -2,7 +2,7 @@
 
 cimport cython
 
-from .column_buffers cimport (Column, Run, checked_size, followed, get_int32, get_int64, head_size, is_text, put_int32,
+from .column_buffers cimport (Column, Run, checked_size, followed, get_int32, get_int64, head_size, is_near, is_text, put_int32,
                               put_int64, same, same_folded)
 from ..node.listpack cimport backlen_size, element_size, value_at
 from ..node.parse_values cimport Literal, is_utf8
@@ -83,6 +83,18 @@ cdef class Decoder:
     @cython.locals(limit="Py_ssize_t", at="Py_ssize_t", start="Py_ssize_t")
     cdef bint collect(self, Walk walk) except -1
 
+    @cython.locals(p="const unsigned char *", end="Py_ssize_t", begin="Py_ssize_t", pos="Py_ssize_t",
+                   master_ms="unsigned long long", master_seq="unsigned long long",
+                   ms="unsigned long long", seq="unsigned long long", seen="long long", last="unsigned int",
+                   next_ms="unsigned long long", next_seq="unsigned long long", step="const unsigned char *",
+                   spot="unsigned char *", at="Py_ssize_t", weight="Py_ssize_t", extra="Py_ssize_t",
+                   start="Py_ssize_t", i="Py_ssize_t", b="unsigned int", size="Py_ssize_t", after="Py_ssize_t",
+                   remaining="int", place="Py_ssize_t")
+    cdef Py_ssize_t stride(self, Walk walk, Py_ssize_t limit) except -1
+
+    cdef inline int note(self, Py_ssize_t at, unsigned long long ms, unsigned long long seq, Py_ssize_t start,
+                         long long own) noexcept
+
     @cython.locals(place="Py_ssize_t")
     cdef int forget(self, Py_ssize_t at) except -1
 
@@ -127,9 +139,3 @@ cdef class Decoder:
 
     @cython.locals(column=Column, spot="Py_ssize_t", place="Py_ssize_t")
     cdef int refuse(self, Walk walk, Py_ssize_t at, Py_ssize_t row) except -1
-
-@cython.locals(p="const unsigned char *", end="Py_ssize_t", begin="Py_ssize_t", pos="Py_ssize_t",
-               ms="unsigned long long", seq="unsigned long long", start="Py_ssize_t", width="long long",
-               i="Py_ssize_t", b="unsigned char", size="Py_ssize_t", remaining="Py_ssize_t", place="Py_ssize_t")
-cdef Py_ssize_t stride(Walk walk, const unsigned char *step, unsigned char *spot, Py_ssize_t at,
-                       unsigned long long hi_ms, unsigned long long hi_seq) except -1

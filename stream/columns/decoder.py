@@ -40,6 +40,7 @@ from .column_buffers import (
     get_int32,  # cimport
     get_int64,  # cimport
     head_size,  # cimport
+    is_near,  # cimport
     is_text,  # cimport
     put_int32,  # cimport
     put_int64,  # cimport
@@ -170,7 +171,7 @@ class Decoder:
         steps, passed = array("i"), 0
         for place, slot in enumerate(array("i", slots)):
             if slot >= 0:
-                steps.extend((place - passed, slot))
+                steps.extend((place - passed, slot * RUN))
                 passed = place
         steps.extend((len(names) - passed, -1))
         self.steps: bytearray = bytearray(steps)
@@ -209,35 +210,134 @@ class Decoder:
     def collect(self, walk: Walk) -> bool:
         """Gather a run: the entries that come next. False if the node has no more that are wanted."""
         limit = min(RUN, self.limit - self.rows)
-        at = 0
-        while at < limit and self.weight < HEAVY:
+        while True:
+            at = self.stride(walk, limit)
+            if at >= limit or self.weight >= HEAVY:
+                return True
             if self.missing:
                 self.forget(at)
-            start = stride(walk, self.step, self.spot, at, self.hi_ms, self.hi_seq)
-            if not start:
-                if not forward(walk):
-                    check_counts(walk, self.live)
-                    return False
-                if walk.ms > self.hi_ms or (walk.ms == self.hi_ms and walk.seq > self.hi_seq):
-                    return False
-                if walk.flags & DELETED:
-                    skip(walk)
-                    continue
-                start = walk.pos
-                self.find(walk, at)
-                leave(walk)
+            if not forward(walk):
+                check_counts(walk, self.live)
+                return False
+            if walk.ms > self.hi_ms or (walk.ms == self.hi_ms and walk.seq > self.hi_seq):
+                return False
+            if walk.flags & DELETED:
+                skip(walk)
+                continue
+            start = walk.pos
+            self.find(walk, at)
+            leave(walk)
             self.live += 1
             if walk.ms > self.lo_ms or (walk.ms == self.lo_ms and walk.seq >= self.lo_seq):
-                put_int64(self.id, 2 * at, walk.ms)
-                put_int64(self.id, 2 * at + 1, walk.seq)
-                put_int64(self.place, 2 * at, start)
-                put_int64(self.place, 2 * at + 1, walk.own)
-                self.weight += walk.pos - start
-                if self.map is not None:
-                    self.weight += len(self.kept_names)
-                at += 1
-                self.count = at
-        return True
+                self.note(at, walk.ms, walk.seq, start, walk.own)
+                self.weight += walk.pos - start + (0 if self.map is None else len(self.kept_names))
+                self.count = at + 1
+
+    def stride(self, walk: Walk, limit: int) -> int:
+        """Add the entries of the usual shape that come next to the run, up to ``limit``; how many the run has then.
+
+            walk.pos                        walk.pos
+               |                               |
+               | 2 | +0 | +3 | "book" | 3 | 6 | 2 …       same fields as the master, not deleted
+                             |
+                             start
+
+        Nearly all entries are such. Any other, and whatever is damaged, is left to decode.py, which reports
+        the damage. So stride() checks all that a walk does, in one loop without a call per element.
+
+        An entry behind hi is left alone. CorruptionError as from forward() and leave().
+        """
+        p = walk.p
+        end = walk.end
+        begin = walk.pos
+        master_ms = walk.master_ms
+        master_seq = walk.master_seq
+        ms = walk.ms
+        seq = walk.seq
+        seen = walk.seen
+        walk.own = 0
+        last = walk.width + 3
+        step = self.step
+        spot = self.spot
+        at = self.count
+        weight = self.weight
+        extra = 0 if self.map is None else len(self.kept_names)
+        try:
+            while at < limit and weight < HEAVY and begin + 8 <= end:
+                pos = begin
+                if is_near(p, pos):
+                    next_ms = (master_ms + p[pos + 2]) & MASK
+                    next_seq = (master_seq + p[pos + 4]) & MASK
+                    pos += 6
+                elif p[pos] != SAMEFIELDS or p[pos + 1] != 1:
+                    break
+                else:
+                    walk.pos = pos + 2
+                    next_ms = (master_ms + integer(walk)) & MASK
+                    next_seq = (master_seq + integer(walk)) & MASK
+                    pos = walk.pos
+                if next_ms <= ms and (next_ms < ms or next_seq < seq or (next_seq == seq and seen)):
+                    break
+                if next_ms >= self.hi_ms and (next_ms > self.hi_ms or next_seq > self.hi_seq):
+                    break
+                if self.missing:
+                    self.forget(at)
+                start = pos
+                i = 0
+                while True:
+                    remaining = get_int32(step, i)
+                    while remaining > 0:
+                        b = p[pos]
+                        if 0x80 <= b < 0xC0:
+                            size = b - 0x7F
+                        elif b < 0x80:
+                            size = 1
+                        elif b < 0xE0:
+                            size = 2
+                        else:
+                            size = b - 0xEE if 0xF1 <= b <= 0xF3 else end  # a long text, an int64, or none at all
+                        after = pos + size
+                        if after < end and p[after] == size:
+                            pos = after + 1
+                        else:
+                            size = element_size(p, pos, end)
+                            pos += size + backlen_size(size)
+                        remaining -= 1
+                    place = get_int32(step, i + 1)
+                    if place < 0:
+                        break
+                    put_int64(spot, place + at, pos)
+                    i += 2
+                if p[pos] == last and last < 0x80 and p[pos + 1] == 1:
+                    pos += 2
+                else:
+                    walk.pos = pos
+                    leave(walk)
+                    pos = walk.pos
+                begin = pos
+                ms = next_ms
+                seq = next_seq
+                seen += 1
+                if ms > self.lo_ms or (ms == self.lo_ms and seq >= self.lo_seq):
+                    self.note(at, ms, seq, start, 0)
+                    weight += pos - start + extra
+                    at += 1
+        finally:
+            self.live += seen - walk.seen
+            self.count = at
+            self.weight = weight
+            walk.seen = seen
+            walk.pos = begin
+            walk.ms = ms
+            walk.seq = seq
+        return at
+
+    def note(self, at: int, ms: int, seq: int, start: int, own: int) -> None:
+        """Note the ID of the run's entry ``at``, and where its fields are."""
+        put_int64(self.id, 2 * at, ms)
+        put_int64(self.id, 2 * at + 1, seq)
+        put_int64(self.place, 2 * at, start)
+        put_int64(self.place, 2 * at + 1, own)
 
     def forget(self, at: int) -> None:
         """No column has a value of the run's entry ``at``."""
@@ -495,85 +595,6 @@ class Decoder:
         ms, seq = self.id_at(at)
         raise MalformedValue(f"stream {self.stream}: entry {ms}-{seq}: {what}. {advice}, or with mode=PERMISSIVE, "
                              "which makes it null")
-
-
-def stride(walk: Walk, step: bytearray, spot: bytearray, at: int, hi_ms: int, hi_seq: int) -> int:
-    """Enter the next entry of the usual shape and step over its fields, in a single go.
-
-        walk.pos                        walk.pos
-           |                               |
-           | 2 | +0 | +3 | "book" | 3 | 6 | 2 …       same fields as the master, not deleted
-                         |
-                         start: the result, 0 for any other entry
-
-    Nearly all entries are such. Any other, and whatever is damaged, is left to decode.py, which reports
-    the damage; nothing has changed then. So stride() checks all that a walk does, without a call per
-    element.
-
-    ``step`` and ``spot`` are the decoder's: the places of values are noted as those of the run's entry ``at``.
-    An entry behind hi is left alone. CorruptionError as from forward() and leave().
-    """
-    p = walk.p
-    end = walk.end
-    begin = pos = walk.pos
-    if pos + 8 > end or p[pos] != SAMEFIELDS or p[pos + 1] != 1:
-        return 0
-    pos += 2
-    if p[pos] < 0x80 and p[pos + 1] == 1:
-        ms = (walk.master_ms + p[pos]) & MASK
-        pos += 2
-    else:
-        walk.pos = pos
-        ms = (walk.master_ms + integer(walk)) & MASK
-        pos = walk.pos
-    if p[pos] < 0x80 and p[pos + 1] == 1:  # pos <= end always, and the end mark is no such byte
-        seq = (walk.master_seq + p[pos]) & MASK
-        pos += 2
-    else:
-        walk.pos = pos
-        seq = (walk.master_seq + integer(walk)) & MASK
-        pos = walk.pos
-    walk.pos = begin
-    if ms < walk.ms or (ms == walk.ms and (seq < walk.seq or (seq == walk.seq and walk.seen))):
-        return 0
-    if ms > hi_ms or (ms == hi_ms and seq > hi_seq):
-        return 0
-    start = pos
-    width = walk.width
-    i = 0
-    while True:
-        remaining = get_int32(step, i)
-        while remaining > 0:
-            remaining -= 1
-            b = p[pos]
-            if b < 0xC0:
-                size = 1 if b < 0x80 else b - 0x7F
-            elif b < 0xE0:
-                size = 2
-            else:
-                size = b - 0xEE if 0xF1 <= b <= 0xF3 else end  # a long text, an int64, or none at all
-            if pos + size < end and p[pos + size] == size:
-                pos += size + 1
-            else:
-                size = element_size(p, pos, end)
-                pos += size + backlen_size(size)
-        place = get_int32(step, i + 1)
-        if place < 0:
-            break
-        put_int64(spot, place * RUN + at, pos)
-        i += 2
-    walk.start = begin
-    walk.flags = SAMEFIELDS
-    walk.own = 0
-    walk.ms = ms
-    walk.seq = seq
-    walk.seen += 1
-    if p[pos] == width + 3 and p[pos] < 0x80 and p[pos + 1] == 1:
-        walk.pos = pos + 2
-    else:
-        walk.pos = pos
-        leave(walk)
-    return start
 
 
 def described(ms: int, seq: int, names: Sequence[bytes], values: Sequence[bytes]) -> bytes:

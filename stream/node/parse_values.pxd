@@ -1,6 +1,7 @@
 # The C types of parse_values.py.
 
 cimport cython
+from libc.string cimport memcpy
 
 cdef int GOOD
 cdef int BAD
@@ -45,8 +46,10 @@ cdef class Literal:
                    written="Py_ssize_t")
     cdef bint scan(self, const unsigned char *p) noexcept
 
-    @cython.locals(at="Py_ssize_t", first="Py_ssize_t", stop="Py_ssize_t", word="unsigned long long",
-                   point="Py_ssize_t", b="unsigned char", text=bytes, power="double", real="double")
+    @cython.locals(stop="Py_ssize_t", first="Py_ssize_t", word="unsigned long long", digit="int", point="Py_ssize_t")
+    cdef inline bint plain(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) noexcept
+
+    @cython.locals(text=bytes, power="double", real="double")
     cdef int read_double(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -2
 
     @cython.locals(real="double", near="double")
@@ -81,11 +84,23 @@ cdef class Literal:
                    first="Py_ssize_t", count="Py_ssize_t", seconds="long long")
     cdef int read_timestamp(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size, bint naive) except -2
 
+    @cython.locals(century="int", year="int", month="int", day="int", hour="int", minute="int", second="int",
+                   micros="long long", at="Py_ssize_t", digit="int", seconds="long long")
+    cdef bint plain_timestamp(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) noexcept
+
     @cython.locals(stop="Py_ssize_t", hours="int", minutes="int", after="Py_ssize_t", offset="int")
     cdef int zone(self, const unsigned char *p, Py_ssize_t at) except -32768
 
+cdef inline bint is_ascii(const unsigned char *p, Py_ssize_t pos) noexcept:
+    cdef unsigned long long word
+    memcpy(&word, p + pos, 8)
+    return word & 0x8080808080808080ULL == 0
+
 cdef inline double single(double value) noexcept:
     return <double><float>value
+
+@cython.locals(tens="int", ones="int")
+cdef inline int two(const unsigned char *p, Py_ssize_t pos) noexcept
 
 cdef int days_in(int year, int month) noexcept
 

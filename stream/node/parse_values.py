@@ -199,28 +199,45 @@ class Literal:
         self.exponent = exponent
         return True
 
+    def plain(self, p: bytes, pos: int, size: int) -> bool:
+        """scan() of digits, with a point among them or not: 12.5, as most are. False for any other text."""
+        if size > PLAIN or size < 1:
+            return False
+        stop = pos + size
+        self.negative = size > 1 and p[pos] == 0x2D
+        if self.negative:
+            pos += 1
+        first = pos
+        word = 0
+        while pos < stop:
+            digit = p[pos] - 0x30
+            if digit < 0 or digit > 9:
+                break
+            word = word * 10 + digit
+            pos += 1
+        point = stop - 1
+        if pos < stop and pos > first and p[pos] == 0x2E:
+            point = pos
+            pos += 1
+            while pos < stop:
+                digit = p[pos] - 0x30
+                if digit < 0 or digit > 9:
+                    break
+                word = word * 10 + digit
+                pos += 1
+        self.word = word
+        self.exponent = point - (stop - 1)
+        return pos == stop
+
     def read_double(self, p: bytes, pos: int, size: int) -> int:
         """A double, into ``real``."""
-        stop = pos + size
-        first = at = pos + (size > 1 and p[pos] == 0x2D)
-        word = 0
-        point = stop
-        while at < stop and size <= PLAIN:  # 12.5, as most are: digits with a point among them
-            b = p[at]
-            if b == 0x2E and at > first and point == stop:
-                point = at
-            elif b < 0x30 or b > 0x39:
-                break
-            else:
-                word = word * 10 + (b - 0x30)
-            at += 1
-        if at == stop and 0 < size <= PLAIN:
+        if self.plain(p, pos, size):
             power = 1.0
-            while point < stop - 1:
+            while self.exponent < 0:
                 power *= 10.0
-                point += 1
-            real = float(word) / power  # both are doubles without error, so one operation rounds correctly
-            self.real = real if first == pos else -real
+                self.exponent += 1
+            real = float(self.word) / power  # both are doubles without error, so one operation rounds correctly
+            self.real = -real if self.negative else real
             return GOOD
         if not self.trim(p, pos, size):
             return BAD
@@ -246,6 +263,14 @@ class Literal:
 
     def read_decimal(self, p: bytes, pos: int, size: int, precision: int, scale: int) -> int:
         """A decimal: its digits without the point, into ``number``, or ``big`` if there are many."""
+        if self.plain(p, pos, size) and 0 <= self.exponent + scale <= 3:
+            self.big = None
+            word = self.word
+            shift = self.exponent + scale
+            while shift > 0:
+                word *= 10
+                shift -= 1
+            return self.fits(word, precision)
         if not self.trim(p, pos, size) or not self.scan(p):
             return BAD
         self.big = None
@@ -373,6 +398,8 @@ class Literal:
 
     def read_timestamp(self, p: bytes, pos: int, size: int, naive: bool) -> int:
         """Microseconds since 1970, into ``number``, from a date and time of ISO 8601. ``naive`` ignores ``local``."""
+        if self.plain_timestamp(p, pos, size):
+            return GOOD
         if not self.trim(p, pos, size):
             return BAD
         at = self.start
@@ -433,6 +460,46 @@ class Literal:
             self.number = self.local(self.number)
         return GOOD
 
+    def plain_timestamp(self, p: bytes, pos: int, size: int) -> bool:
+        """read_timestamp() of 2018-05-21T16:10:30.474Z, as most are: 3 digits of a fraction, or 6, or none."""
+        if size not in (20, 24, 27) or p[pos + size - 1] != 0x5A:
+            return False
+        if p[pos + 4] != 0x2D or p[pos + 7] != 0x2D or p[pos + 13] != 0x3A or p[pos + 16] != 0x3A:
+            return False
+        if p[pos + 10] != 0x54 and p[pos + 10] != 0x20:
+            return False
+        century = two(p, pos)
+        year = two(p, pos + 2)
+        if century > 99 or year > 99:
+            return False
+        year += century * 100
+        month = two(p, pos + 5)
+        day = two(p, pos + 8)
+        hour = two(p, pos + 11)
+        minute = two(p, pos + 14)
+        second = two(p, pos + 17)
+        if year < 1 or month < 1 or month > 12 or day < 1 or day > days_in(year, month):
+            return False
+        if hour > 23 or minute > 59 or second > 59:
+            return False
+        micros = 0
+        if size > 20:
+            if p[pos + 19] != 0x2E:
+                return False
+            at = pos + 20
+            while at < pos + size - 1:
+                digit = p[at] - 0x30
+                if digit < 0 or digit > 9:
+                    return False
+                micros = micros * 10 + digit
+                at += 1
+            if size == 24:
+                micros *= 1000
+        seconds = days_before(year, month, day) * 86400
+        seconds += hour * 3600 + minute * 60 + second
+        self.number = seconds * 1000000 + micros
+        return True
+
     def zone(self, p: bytes, at: int) -> int:
         """Minutes east of UTC of what ends the text: Z, UTC, +02, +0200, +02:00; -9999 if nothing such."""
         stop = self.stop
@@ -456,6 +523,11 @@ class Literal:
         return -offset if p[at] == 0x2D else offset
 
 
+def is_ascii(p: bytes, pos: int) -> bool:  # cimport
+    """Are the 8 bytes at ``pos`` below 128?"""
+    return p[pos : pos + 8].isascii()
+
+
 def single(value: float) -> float:  # cimport
     """The float that is nearest to a double."""
     try:
@@ -463,6 +535,15 @@ def single(value: float) -> float:  # cimport
     except OverflowError:
         return math.copysign(math.inf, value)
     return rounded
+
+
+def two(p: bytes, pos: int) -> int:
+    """Two digits as a number; NONE if they are none."""
+    tens = p[pos] - 0x30
+    ones = p[pos + 1] - 0x30
+    if tens < 0 or tens > 9 or ones < 0 or ones > 9:
+        return NONE
+    return tens * 10 + ones
 
 
 def days_in(year: int, month: int) -> int:
@@ -488,6 +569,8 @@ def days_before(year: int, month: int, day: int) -> int:
 def is_utf8(p: bytes, pos: int, size: int) -> bool:
     """Are these bytes text in UTF-8, as RFC 3629 has it: no surrogates, no overlong forms?"""
     end = pos + size
+    while end - pos >= 8 and is_ascii(p, pos):
+        pos += 8
     while pos < end:
         b = p[pos]
         pos += 1

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
@@ -197,6 +197,20 @@ def test_decimals_at_the_edge_of_each_precision_are_taken_or_refused() -> None:
                     shown = f"{unscaled:0{scale + 1}}"
                     text = f"{sign}{shown[: len(shown) - scale]}.{shown[len(shown) - scale:]}".encode()
                     assert reader.is_value(text, "decimal", precision, scale) == (unscaled < 10**precision), text
+
+
+def test_a_timestamp_with_another_character_in_place_of_any_digit_is_read_as_python_reads_it() -> None:
+    reader = parse_values.Literal()
+    for whole in (b"2018-05-21T16:10:30Z", b"2016-02-29 00:59:07.474Z", b"1969-12-31T23:00:00.000001Z"):
+        for place, digit in enumerate(whole):
+            for other in b"0123456789/:x\0\xff" if chr(digit).isdigit() else b"":
+                text = whole[:place] + bytes([other]) + whole[place + 1 :]
+                try:
+                    since = datetime.fromisoformat(text.decode("latin-1")) - datetime(1970, 1, 1, tzinfo=UTC)
+                except ValueError:
+                    since = None
+                value = since and since // timedelta(microseconds=1)
+                assert reader.value_of(text, "timestamp", 0, 0) == value, text
 
 
 _SCAN = """
