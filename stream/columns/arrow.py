@@ -111,26 +111,26 @@ def _up_to_end(nodes: Iterable[StoredNode], of: Range) -> Iterator[RangeNode]:
     for master, listpack in nodes:
         if master > of.end and not isinstance(listpack, CorruptionError):
             return
-        yield of, master, listpack
+        yield of, master, listpack, 0
 
 
 def _batches(nodes: Iterable[RangeNode], columns: Projection, decoder: Decoder, skip_damaged: bool,
              tally: Tally) -> Iterator[pa.RecordBatch]:
     last: Range | None = None
     streams: list[tuple[str, int]] = []  # of the batch, and the row where each begins
-    for of, master, held in nodes:
+    for of, master, held, begin in nodes:
         if of is not last:
             last = of
             stream = of.name.decode("utf-8", "backslashreplace")
             decoder.between(stream, *of.start, *of.end)
             streams.append((stream, decoder.rows))
         if isinstance(held, Packed):
-            held = unpacked(of, held)
+            held, begin = unpacked(of, held), 0
         if isinstance(held, CorruptionError):
             error = held
         else:
             try:
-                done = decoder.add(held, *master)
+                done = decoder.add(held, *master, begin)
                 while not done:
                     yield _taken(decoder, columns, streams, tally)
                     done = decoder.fill()

@@ -72,7 +72,8 @@ cdef class Decoder:
                          unsigned long long hi_ms, unsigned long long hi_seq)
 
     @cython.locals(walk=Walk, like=Walk)
-    cpdef bint add(self, bytes listpack, unsigned long long ms, unsigned long long seq) except -1
+    cpdef bint add(self, bytes listpack, unsigned long long ms, unsigned long long seq,
+                   Py_ssize_t begin=*) except -1
 
     @cython.locals(column=Column, kept=bytearray, slots=bytearray)
     cdef object plan(self, list names)

@@ -148,10 +148,13 @@ class Decoder:
         self.hi_ms = hi_ms
         self.hi_seq = hi_seq
 
-    def add(self, listpack: bytes, ms: int, seq: int) -> bool:
-        """Take up the node ``ms-seq``, and fill() with its rows. CorruptionError also where its frame is damaged."""
+    def add(self, listpack: bytes, ms: int, seq: int, begin: int = 0) -> bool:
+        """Take up the node ``ms-seq``, and fill() with its rows. CorruptionError also where its frame is damaged.
+
+        ``begin`` is where the listpack begins in the bytes.
+        """
         like = self.like
-        walk = open_node(listpack, ms, seq) if like is None else open_alike(listpack, ms, seq, like)
+        walk = open_node(listpack, ms, seq, begin) if like is None else open_alike(listpack, ms, seq, like, begin)
         if walk.names is not self.names and walk.names != self.names:
             self.plan(walk.names)
         self.walk = self.like = walk

@@ -59,8 +59,8 @@ class Packed(NamedTuple):
     head: records.BlockHeader
 
 
-# A range, and a StoredNode of it that may be packed.
-RangeNode = tuple[Range, tuple[int, int], bytes | CorruptionError | Packed]
+# A range, and a StoredNode of it that may be packed; and where the listpack begins in the bytes.
+RangeNode = tuple[Range, tuple[int, int], bytes | CorruptionError | Packed, int]
 
 
 def is_sound(key: bytes, value: bytes) -> bool:  # cimport
@@ -111,15 +111,15 @@ class Scan:
             try:
                 require_head(header, nodes.key() if has_node else None, start)
             except CorruptionError as error:
-                found.append((of, start, error))
+                found.append((of, start, error, 0))
         taken = nodes.take(limit, pack_id(*end))
         for key, value in taken:
             before = self.expected
             master = master_of(key)
-            listpack = self.checked(key, value)
+            block = self.checked(key, value)
             if before is not None and self.expected is not None and before != self.begin:
                 self.require_dead(txn, key[len(prefix) :], before, self.begin, found)
-            found.append((of, master, listpack))
+            found.append((of, master, block, HEADER_SIZE))
         if taken:
             last = taken[len(taken) - 1]
             self.last_key = last[0][len(prefix) :]
@@ -132,14 +132,14 @@ class Scan:
                 require_neighbour(txn, number, header, self.last_key, self.expected, end)
             except CorruptionError as error:
                 behind = node_id(nodes.here) if nodes.seek(">", self.last_key) else StreamID.MAX
-                found.append((of, behind, error))
+                found.append((of, behind, error, 0))
 
     def checked(self, key: bytes, value: bytes) -> bytes | CorruptionError | Packed:
-        """The block's listpack; notes its ordinal, and the one that the next block begins with."""
+        """The block, with its listpack behind the header; notes its ordinal, and where the next block begins."""
         if is_sound(key, value):
             self.begin, span = ordinals_of(value)
             self.expected = self.begin + span
-            return value[HEADER_SIZE:]
+            return value
         try:
             head = records.block_header(key, value)
         except CorruptionError as error:
@@ -147,7 +147,7 @@ class Scan:
             return located(error, shown(self.of.name), *node_id(key))
         self.begin = head.ordinal
         self.expected = end_of(head)
-        return value[HEADER_SIZE:] if head.codec == records.RAW else Packed(key, value, head)
+        return value if head.codec == records.RAW else Packed(key, value, head)
 
     def require_dead(self, txn: RaxTransaction, key: bytes, start: int, stop: int, found: list[RangeNode]) -> None:
         """Ordinals start … stop before the node ``key`` have none: all must be deleted, or trimmed away."""
@@ -162,7 +162,7 @@ class Scan:
                 f"the entries with ordinals {start} to {stop - 1} should be there and are not",
                 stream=shown(self.of.name),
             )
-            found.append((self.of, node_id(prefix + key), error))
+            found.append((self.of, node_id(prefix + key), error, 0))
 
 
 def unpacked(of: Range, packed: Packed) -> bytes | CorruptionError:
@@ -179,8 +179,11 @@ def read_nodes(source: Source, name: bytes, start: StreamID, end: StreamID) -> I
     Entries at either end of the range share their nodes with others, which the caller leaves
     out. A stream that is not there has no nodes. Stream.nodes(start, end) is this for a handle.
     """
-    for of, master, held in read_ranges(source, [Range(name, start, end)]):
-        yield master, unpacked(of, held) if isinstance(held, Packed) else held
+    for of, master, held, begin in read_ranges(source, [Range(name, start, end)]):
+        if isinstance(held, Packed):
+            yield master, unpacked(of, held)
+        else:
+            yield master, held if isinstance(held, CorruptionError) else held[begin:]
 
 
 def read_ranges(source: Source, ranges: Iterable[Range]) -> Iterator[RangeNode]:

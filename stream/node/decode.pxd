@@ -4,7 +4,7 @@ cimport cython
 from libc.string cimport memcmp
 
 from .entry cimport Entry
-from .listpack cimport after, before, check_frame, element_size, frame, integer_at, integer_element, is_integer
+from .listpack cimport after, before, checked_end, element_size, frame, integer_at, integer_element, is_integer
 from .listpack cimport value_at
 
 cdef int DELETED
@@ -15,6 +15,9 @@ cdef unsigned long long MASK
 cdef inline bint same_part(const unsigned char *p, Py_ssize_t pos, const unsigned char *other, Py_ssize_t at,
                            Py_ssize_t size) noexcept:
     return memcmp(p + pos, other + at, size) == 0
+
+cdef inline const unsigned char *bytes_from(bytes data, Py_ssize_t begin):
+    return <const unsigned char *>data + begin
 
 cdef int damaged(str what, Py_ssize_t offset) except -1
 
@@ -43,13 +46,13 @@ cdef class Walk:
     cdef unsigned long long seq
 
 @cython.locals(walk=Walk)
-cdef Walk open_frame(bytes data, unsigned long long ms, unsigned long long seq)
+cdef Walk open_frame(bytes data, unsigned long long ms, unsigned long long seq, Py_ssize_t begin=*)
 
 @cython.locals(walk=Walk, size="Py_ssize_t")
-cdef Walk open_alike(bytes data, unsigned long long ms, unsigned long long seq, Walk like)
+cdef Walk open_alike(bytes data, unsigned long long ms, unsigned long long seq, Walk like, Py_ssize_t begin=*)
 
 @cython.locals(walk=Walk, count="long long", names=list)
-cdef Walk open_node(bytes data, unsigned long long ms, unsigned long long seq)
+cdef Walk open_node(bytes data, unsigned long long ms, unsigned long long seq, Py_ssize_t begin=*)
 
 @cython.locals(p="const unsigned char *", pos="Py_ssize_t", b="unsigned char", following="Py_ssize_t")
 cdef long long integer(Walk walk) except? -1

@@ -44,7 +44,7 @@ from .entry import (
 from .listpack import (
     after,  # cimport
     before,  # cimport
-    check_frame,  # cimport
+    checked_end,  # cimport
     element_size,  # cimport
     frame,  # cimport
     integer_at,  # cimport
@@ -73,6 +73,11 @@ ID = tuple[int, int]
 def same_part(p: bytes, pos: int, other: bytes, at: int, size: int) -> bool:  # cimport
     """Are ``size`` bytes at ``pos`` of ``p`` the same as those at ``at`` of ``other``?"""
     return p[pos : pos + size] == other[at : at + size]
+
+
+def bytes_from(data: bytes, begin: int) -> bytes:  # cimport
+    """The bytes from ``begin`` on: in C a pointer to them."""
+    return data[begin:] if begin else data
 
 
 def damaged(what: str, offset: int) -> NoReturn:
@@ -111,12 +116,12 @@ class Walk:
     seq: int
 
 
-def open_frame(data: bytes, ms: int, seq: int) -> Walk:
-    """A walk placed before the names of the master entry; the frame is checked."""
+def open_frame(data: bytes, ms: int, seq: int, begin: int = 0) -> Walk:
+    """A walk placed before the names of the master entry of a node that begins at ``begin``; the frame is checked."""
     walk = Walk()
     walk.data = data
-    walk.end = walk.tail = check_frame(data)
-    walk.p = data
+    walk.p = bytes_from(data, begin)
+    walk.end = walk.tail = checked_end(walk.p, len(data) - begin)
     walk.pos = HEADER
     walk.master_ms = walk.ms = ms
     walk.master_seq = walk.seq = seq
@@ -129,9 +134,9 @@ def open_frame(data: bytes, ms: int, seq: int) -> Walk:
     return walk
 
 
-def open_node(data: bytes, ms: int, seq: int) -> Walk:
+def open_node(data: bytes, ms: int, seq: int, begin: int = 0) -> Walk:
     """A walk placed before the first entry; frame and master entry are checked."""
-    walk = open_frame(data, ms, seq)
+    walk = open_frame(data, ms, seq, begin)
     count = integer(walk)
     if count < 1:
         damaged(f"has a master entry with {count} fields", walk.body)
@@ -147,12 +152,12 @@ def open_node(data: bytes, ms: int, seq: int) -> Walk:
     return walk
 
 
-def open_alike(data: bytes, ms: int, seq: int, like: Walk) -> Walk:
+def open_alike(data: bytes, ms: int, seq: int, like: Walk, begin: int = 0) -> Walk:
     """open_node() for a node whose master entry mostly has the names of the node before, ``like``."""
-    walk = open_frame(data, ms, seq)
+    walk = open_frame(data, ms, seq, begin)
     size = like.first - like.body
     if walk.body + size > walk.end or not same_part(walk.p, walk.body, like.p, like.body, size):
-        return open_node(data, ms, seq)
+        return open_node(data, ms, seq, begin)
     walk.names = like.names
     walk.width = like.width
     walk.pos = walk.first = walk.body + size

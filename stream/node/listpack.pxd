@@ -90,8 +90,10 @@ cdef Py_ssize_t put_bytes(unsigned char *p, Py_ssize_t at, const unsigned char *
 cdef Py_ssize_t put_entry(unsigned char *p, Py_ssize_t at, long long ms, long long seq, list flat,
                           bint same) except -1
 
-@cython.locals(size="Py_ssize_t")
 cdef Py_ssize_t check_frame(bytes lp) except -1
+
+@cython.locals(total="Py_ssize_t")
+cdef Py_ssize_t checked_end(const unsigned char *p, Py_ssize_t size) except -1
 
 @cython.locals(size="unsigned long long", count="unsigned long long")
 cdef bytes frame(bytes head, object body, Py_ssize_t elements)

@@ -368,12 +368,20 @@ def put_entry(p: bytearray, at: int, ms: int, seq: int, flat: list[bytes], same:
 
 def check_frame(lp: bytes) -> int:
     """Offset of the 0xFF, once the total size and the terminator have been checked."""
-    size = len(lp)
+    return checked_end(lp, len(lp))
+
+
+def checked_end(p: bytes, size: int) -> int:
+    """check_frame() of a list of ``size`` bytes."""
     if size < HEADER + 1:
         damaged("is cut off in its header", size)
-    if total_bytes(lp) != size:
+    total = p[3]
+    total = total << 8 | p[2]
+    total = total << 8 | p[1]
+    total = total << 8 | p[0]
+    if total != size:
         damaged("does not have the size it states", 0)
-    if lp[size - 1] != 0xFF:
+    if p[size - 1] != 0xFF:
         damaged("has no end mark", size - 1)
     return size - 1
 
