@@ -53,6 +53,7 @@ KERNELS = (
     "raxlog.stream.columns.column_buffers",
     "raxlog.stream.columns.decoder",
     "raxlog.tools.resp.whole",
+    "raxlog.tools.cli.commands.entries.text_rows",
 )
 
 

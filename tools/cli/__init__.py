@@ -2,7 +2,8 @@
 
     argv ──> __init__.py    finds the command in COMMANDS, loads its module only, prints errors in one line
               └── commands/
-                    entries/   add  import_file (input_formats, compressed, tables)  range  streams  info (node_diagram)
+                    entries/   add  import_file (input_formats, text_rows, compressed, tables)  range  streams
+                               info (node_diagram)
                     groups/    groups  read  pending
                     pubsub/    pub  interest
                     care/      check  doctor  snapshot  compact  crashtest  bench

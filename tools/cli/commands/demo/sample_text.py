@@ -54,7 +54,7 @@ def read_file(path: str, limit: int) -> DemoInput:
                 raise CommandError(f"{path} is a table ({kind}); the demo reads text", USAGE)
             delimiter = "\t" if path.lower().endswith(".tsv") else ","
             records = input_formats.records(kind, input_formats.Lines(file), delimiter=delimiter)
-            found.take(_good(path, records), limit, f"{path} ({kind})", "events")
+            found.take(_good(path, input_formats.each(records)), limit, f"{path} ({kind})", "events")
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}", USAGE) from None
     if not found.events:

@@ -39,7 +39,7 @@ from ...readers import positive, stream_name
 from ...status import DONE, INTERRUPTED, NO, USAGE, CommandError, status_of
 from ...stores import writing
 from . import compressed, input_formats, tables
-from .input_formats import Bad, Lines, Record
+from .input_formats import Bad, Lines, Record, Rows
 from .tables import Table
 
 _BATCH = 1000
@@ -112,14 +112,32 @@ class Import:
     last_id: StreamID | None = None
     order: tuple[int, int] = (0, 0)  # no ID below this or equal to it can be appended
 
-    def run(self, stream: Stream, found: Iterator[Record | Bad], source: Lines | Table, batch: int,
+    def run(self, stream: Stream, found: Iterator[Rows | Record | Bad], source: Lines | Table, batch: int,
             report: ByteReport) -> None:
         """Append all that ``found`` yields. A bad record commits what came before it and raises."""
         self.order = stream.last_id
         flats: list[list[bytes]] = []
         ids: list[IDLike] = []  # as many, where one is given
         begin, line = source.taken, 0
+
+        def commit_if_full() -> None:
+            nonlocal flats, ids, begin
+            if len(flats) >= batch or source.taken - begin >= _BATCH_BYTES:
+                self._commit(stream, flats, ids, line)
+                flats, ids = [], []
+                begin = source.taken
+                report(source.position, self.imported)
+
         for record in found:
+            if isinstance(record, Rows):
+                at = 0
+                while at < len(record.flats):
+                    some = record.flats[at : at + batch - len(flats)]
+                    flats += some
+                    at += len(some)
+                    line = record.numbers[at - 1]
+                    commit_if_full()
+                continue
             try:
                 if isinstance(record, Bad):
                     raise InvalidFields(record.what)
@@ -142,11 +160,7 @@ class Import:
                     raise CommandError(f"{self.name}:{bad}: {error}{hint}", USAGE) from None
                 self.skipped += 1
                 continue
-            if len(flats) >= batch or source.taken - begin >= _BATCH_BYTES:
-                self._commit(stream, flats, ids, line)
-                flats, ids = [], []
-                begin = source.taken
-                report(source.position, self.imported)
+            commit_if_full()
         self._commit(stream, flats, ids, line)
         report(source.position, self.imported)
         self.next_line = max(self.next_line, source.number + 1)
@@ -252,7 +266,7 @@ def _run(args: argparse.Namespace) -> int:
                 raise CommandError(f"{shown} is a table in a packed file: unpack it first; nothing has been imported",
                                    USAGE)
             source = Table(kind, file, shown, _size(file), args.id_field, args.new_ids, tuple(args.leave_out))
-            found = source.records(args.from_line)
+            found: Iterator[Rows | Record | Bad] = source.records(args.from_line)
         elif args.new_ids or args.leave_out:
             what = "--new-ids" if args.new_ids else "--leave-out"
             raise CommandError(f"{what} is for columns of Parquet and Arrow, and {shown} is {kind}", USAGE)

@@ -6,12 +6,12 @@
     entries    {"id": "5-1", "fields": {…}}      what 'raxlog range --json' prints
     parquet, arrow                               a row is an entry: tables.py
 
-A reader yields a Record, or a Bad for what is none, and continues after it. A CSV record with
-line breaks in quotes spans several lines: a Record has the number of its last, after which an import can
+A reader yields a Record, Rows of many at once, or a Bad for what is none, and continues after it. A CSV record
+with line breaks in quotes spans several lines: a Record has the number of its last, after which an import can
 go on, and a Bad its first, where one looks for what is wrong.
 
-Most lines are read by the quick way of their format, a few calls of C each; a line that it cannot take
-is read again, by the way that finds what is wrong, or keeps what is unusual as it was written.
+Most lines are cut out of a block of them by text_rows.py. One that it cannot take is read here, by the modules csv
+and json, which find what is wrong, and keep what is unusual as it was written.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator
-from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from .....storage.errors import InvalidFields
-from .....stream.node.entry import as_bytes
+from .....stream.node.entry import MAX_ELEMENTS, OWN_FIELD, as_bytes
 from .....stream.node.stream_id import StreamID
 from ...status import USAGE, CommandError
+from .text_rows import csv_rows, json_rows, plain_rows
 
 FORMATS = ("ndjson", "csv", "lines", "entries", "parquet", "arrow")
 TABLES = PARQUET, ARROW = FORMATS[-2:]
@@ -39,6 +40,7 @@ _BY_SUFFIX = {
 }  # fmt: skip
 _TABLE_BEGINS = {b"PAR1\x15": PARQUET, b"ARROW1\0\0": ARROW, b"\xff\xff\xff\xff": ARROW}  # the last one of a stream
 _PEEK = 64 << 10
+_LARGEST = MAX_ELEMENTS // 2  # bytes of a block, and of the names of CSV: then each of its entries can be stored
 _BOM = b"\xef\xbb\xbf"
 _RECODE, _TABLE = "iconv -t UTF-8", "write it as CSV, NDJSON or Parquet first"
 _WRONG_FORMAT = "leave --format out, and unpack it if it is in another file"
@@ -56,6 +58,16 @@ _BINARY = (  # how a file begins, what it is, what makes text of it
 # An entry to be: the last line it was read from, its ID if it has one, its fields as name, value, name, value …
 # A plain tuple: one of a class of its own would take as long to make as the entry takes to be stored.
 Record: TypeAlias = tuple[int, StreamID | str | None, list[bytes]]
+
+
+class Rows(NamedTuple):
+    """The fields of entries without IDs, all of which can be stored, and the number of the last line of each."""
+
+    flats: list[list[bytes]]
+    numbers: list[int]
+
+
+Cut: TypeAlias = Callable[[bytes, int, int, list[list[bytes]], list[int]], int]  # of text_rows.py
 
 
 class Bad(NamedTuple):
@@ -78,6 +90,8 @@ class Lines:
         self._packed = packed
         self._name = name
         self._is_given = is_given
+        self._block: bytes | None = None  # whole lines, read at once
+        self._at = 0  # where in it the next line begins
         self.number: int = 0
         self.taken: int = 0
         self.id_hint: str = ""
@@ -88,13 +102,39 @@ class Lines:
         return self.taken if self._packed is None or not self._packed.seekable() else self._packed.tell()
 
     def __iter__(self) -> Iterator[bytes]:
-        self._require_text(self._file.peek(_PEEK)[:_PEEK])
-        for line in chain([self._file.readline().removeprefix(_BOM)], self._file):
-            if not line and not self.number:
-                return  # an empty file
-            self.number += 1
-            self.taken += len(line)
+        while block := self._some():
+            end = block.find(b"\n", self._at) + 1 or len(block)
+            line = block[self._at : end]
+            self._pass(1, end)
             yield line
+
+    def cut(self, rows: Cut | None, start: int) -> Rows | None:
+        """What ``rows`` makes of the next lines, which are passed over then; None for nothing, and before ``start``."""
+        if rows is None or self.number + 1 < start or not 0 < len(block := self._some()) <= _LARGEST:
+            return None
+        found = Rows([], [])
+        end = rows(block, self._at, self.number + 1, *found)
+        if not found.flats:
+            return None
+        self._pass(found.numbers[-1] - self.number, end)
+        return found
+
+    def _pass(self, lines: int, end: int) -> None:
+        self.number += lines
+        self.taken += end - self._at
+        self._at = end
+
+    def _some(self) -> bytes:
+        """A block with a line that has not been given out; empty at the end of the file."""
+        if self._block is None:
+            self._require_text(self._file.peek(_PEEK)[:_PEEK])
+        elif self._at < len(self._block) or not self._block:
+            return self._block
+        block = self._file.read1(_PEEK)
+        if block and not block.endswith(b"\n"):
+            block += self._file.readline()
+        self._block, self._at = block.removeprefix(_BOM) if self._block is None else block, 0
+        return self._block
 
     def _require_text(self, begin: bytes) -> None:
         kind, remedy = next((found for start, *found in _BINARY if begin.startswith(start)), ("", ""))
@@ -130,29 +170,46 @@ def guess(name: str, file: io.BufferedReader) -> str:
 
 
 def records(kind: str, lines: Lines, *, field: str = "line", delimiter: str = ",", start: int = 1,
-            id_field: str | None = None) -> Iterator[Record | Bad]:
+            id_field: str | None = None) -> Iterator[Rows | Record | Bad]:
     """The records of a file in the format ``kind``, from line ``start`` on.
 
     ``field`` names the field of plain lines, ``delimiter`` separates the columns of CSV (whose
     header is always the first line). ``id_field`` is the field to take as the entry's ID.
     """
+    found: Iterator[Rows | Record | Bad]
     if kind == "csv":
         found = _csv(lines, delimiter, start)
     elif kind == "lines":
         found = _plain_lines(lines, field, start)
     else:
         found = _json_lines(lines, start, whole_entries=kind == "entries")
-    return found if id_field is None else _with_ids(found, id_field.encode("utf-8", "surrogateescape"))
+    return found if id_field is None else _with_ids(each(found), id_field.encode("utf-8", "surrogateescape"))
 
 
-def _plain_lines(lines: Lines, field: str, start: int) -> Iterator[Record | Bad]:
+def each(found: Iterator[Rows | Record | Bad]) -> Iterator[Record | Bad]:
+    """The same, with a record for each entry."""
+    for some in found:
+        if isinstance(some, Rows):
+            for flat, line in zip(*some, strict=True):
+                yield line, None, flat
+        else:
+            yield some
+
+
+def _plain_lines(lines: Lines, field: str, start: int) -> Iterator[Rows | Record | Bad]:
     name = field.encode("utf-8", "surrogateescape")
-    for line in lines:
-        if lines.number >= start:
+    given = iter(lines)
+    rows = None if name == OWN_FIELD else partial(plain_rows, name)
+    while True:
+        if found := lines.cut(rows, start):
+            yield found
+        elif not (line := next(given, b"")):
+            return
+        elif lines.number >= start:
             yield lines.number, None, [name, line.removesuffix(b"\n").removesuffix(b"\r")]
 
 
-def _csv(lines: Lines, delimiter: str, start: int) -> Iterator[Record | Bad]:
+def _csv(lines: Lines, delimiter: str, start: int) -> Iterator[Rows | Record | Bad]:
     csv.field_size_limit(1 << 30)
     given = iter(lines)
     ahead: list[bytes] = []  # a line for the csv module, which takes more where its record goes on
@@ -164,32 +221,32 @@ def _csv(lines: Lines, delimiter: str, start: int) -> Iterator[Record | Bad]:
     reader = csv.reader(texts(), delimiter=delimiter, strict=True)
     comma = delimiter.encode()
     names: list[bytes] = []
-    blank: list[bytes] = []
-    for line in given:
-        first = lines.number
-        whole = line.removesuffix(b"\n").removesuffix(b"\r")
-        if not whole:
+    rows: partial[int] | None = None
+    while True:
+        if found := lines.cut(rows, start):
+            yield found
             continue
-        if b'"' in whole or b"\r" in whole or len(comma) > 1:
-            ahead.append(line)
-            try:
-                cells = [cell.encode("utf-8", "surrogateescape") for cell in next(reader)]
-            except csv.Error as error:
-                yield Bad(first, f"no CSV: {error}")
-                continue
-        else:
-            cells = whole.split(comma)
+        if not (line := next(given, b"")):
+            return
+        first = lines.number
+        if not line.removesuffix(b"\n").removesuffix(b"\r"):
+            continue
+        ahead.append(line)
+        try:
+            cells = [cell.encode("utf-8", "surrogateescape") for cell in next(reader)]
+        except csv.Error as error:
+            yield Bad(first, f"no CSV: {error}")
+            continue
         if not names:
             names = cells
-            blank = [half for name in names for half in (name, b"")]
+            if len(comma) == 1 and names and names[0] != OWN_FIELD and sum(map(len, names)) <= _LARGEST:
+                rows = partial(csv_rows, names, comma[0])
         elif first < start:
             continue
         elif len(cells) != len(names):
             yield Bad(first, f"{len(cells)} columns where the header has {len(names)}")
         else:
-            flat = blank.copy()
-            flat[1::2] = cells
-            yield lines.number, None, flat
+            yield lines.number, None, [half for pair in zip(names, cells, strict=True) for half in pair]
 
 
 class _Number(str):
@@ -200,26 +257,17 @@ class _Number(str):
 
 # Objects come as tuples of pairs: duplicate names are kept, and lists differ from objects.
 _decoder = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_Number, object_pairs_hook=tuple)
-_quick: Callable[[str, int], tuple[Any, int]] = vars(
-    json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=tuple))["scan_once"]
-_CONSTANTS = {True: "true", False: "false", None: "null"}
 
 
-def _json_lines(lines: Lines, start: int, whole_entries: bool) -> Iterator[Record | Bad]:
-    for line in lines:
-        if lines.number < start:
-            continue
-        if not whole_entries:
-            try:
-                text = line.decode().strip(" \t\r\n")
-                fields, end = _quick(text, 0)
-                if end == len(text) and fields and type(fields) is tuple:
-                    yield lines.number, None, [
-                        (part if type(part) is str else _CONSTANTS[part]).encode() for pair in fields for part in pair]
-                    continue
-            except (ValueError, LookupError, TypeError, RecursionError, StopIteration):
-                pass  # blank, bad, or with a list or an object in it
-        if line.strip():
+def _json_lines(lines: Lines, start: int, whole_entries: bool) -> Iterator[Rows | Record | Bad]:
+    given = iter(lines)
+    rows = None if whole_entries else json_rows
+    while True:
+        if found := lines.cut(rows, start):
+            yield found
+        elif not (line := next(given, b"")):
+            return
+        elif lines.number >= start and line.strip():
             yield _json_line(line, lines.number, whole_entries)
 
 
