@@ -97,6 +97,13 @@ def test_the_growth_curve_goes_by_entries_threads_and_processes(raxlog_cli: Run)
     assert Path("g.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_imports_of_files_stand_beside_extend_of_the_same_rows(raxlog_cli: Run) -> None:
+    status, out, err = raxlog_cli("bench", "imports", *SMALL, "--json")
+    assert (status, err) == (0, "")
+    for rows in ("3 fields", "8 fields", "8 fields, one in quotes or escaped"):
+        assert [*contests(out)[f"import of {rows}, CPU time of one core"]] == ["extend() of 1,000", "CSV", "NDJSON"]
+
+
 def test_cpu_says_where_the_time_goes_by_package_and_function(raxlog_cli: Run) -> None:
     status, out, _ = raxlog_cli("bench", "--cpu", "batches", "--slices", "1", "--seconds", "0.6", "--json")
     assert status == 0

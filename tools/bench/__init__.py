@@ -39,6 +39,7 @@ CASES = {
     "instructions": ("instructions", "machine instructions and system calls of one call; needs valgrind, and strace"),
     "cliffs": ("cliffs", "calls by how much work they have"),
     "stalls": ("cliffs", "how long an append waits during a long call"),
+    "imports": ("imports", "import of CSV and NDJSON, compared with extend"),
     "arrow": ("arrow", "decoding to Arrow"),
     "spark": ("spark", "scans by Spark, compared with Parquet"),
 }
