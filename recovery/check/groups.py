@@ -28,7 +28,7 @@ from ...stream.entries.header import NEVER, StreamHeader, shown
 from ...stream.entries.idempotent import name_digest
 from ...stream.entries.schedules import ScheduleState
 from ...stream.entries.unique import UNTIL, Holder
-from ...stream.group.parking import HELD, NEXT, PARKED, WAITS, KeyRow, is_parked, place_of
+from ...stream.group.parking import HELD, NEXT, PARKED, WAITS, is_parked, place_of
 from ...stream.group.state import ConsumerState, GroupState, Key
 from ...stream.node.stream_id import StreamID, pack_id, unpack_id
 from ...stream.pel import pending_check

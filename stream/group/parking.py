@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from xxhash import xxh3_128_digest
 
@@ -46,7 +46,7 @@ from ..entries.range_read import look_up
 from ..node.entry import Entry
 from ..node.stream_id import MAX64, StreamID, make_id, now_ms, pack_id, unpack_id
 from ..pel.bucket import Nack
-from .state import UNOWNED, GroupState, Key
+from .state import UNOWNED, GroupState, Key, KeyRow
 
 ID = tuple[int, int]
 NONE, WAITS, HELD, PARKED, NEXT = range(5)  # what an entry is to its key: the last byte of Nack.key
@@ -56,15 +56,7 @@ PARKED_UNTIL = MAX64  # the due time of what is parked
 _PIECE = 1000  # entries that are decoded at once
 _PARKED_AT_ONCE = 2000  # by one read
 _LOOKED_AT = 2  # rows behind one that is written
-
-
-class KeyRow(NamedTuple):
-    """How many entries hold a key, how many are parked; with a rate its turn, and how many of the former are NEXT."""
-
-    held: int = 0
-    parked: int = 0
-    turn: int = 0
-    next: int = 0
+_MOST_KNOWN = 10_000  # rows of keys, which a warm group remembers
 
 
 _NO_ENTRY = KeyRow()
@@ -119,7 +111,7 @@ class Turns:
     Nothing is written before settle().
     """
 
-    __slots__ = ("_left", "_pel", "_pending", "_taken", "_txn", "held", "key", "marks", "now", "parked", "rows",
+    __slots__ = ("_known", "_left", "_pel", "_pending", "_taken", "_txn", "held", "key", "marks", "now", "parked", "rows",
                  "stops", "until")
 
     def __init__(self, txn: RaxTransaction, group: GroupState, key: Key, count: int | None = None) -> None:
@@ -130,6 +122,7 @@ class Turns:
         self._taken: dict[bytes, tuple[int, int]] = {}  # of a key, by this call: delivered, and which did not hold it
         self._pel = group.pel(txn)
         self._pending = self._pel.last() if group.pending else None  # none behind it is pending
+        self._known = group.key_rows
         self.rows: dict[bytes, KeyRow] = {}  # of keys, before the call
         self.held: dict[ID, tuple[bytes, int]] = {}  # what is to hold its key, and what it was to it
         self.parked: dict[ID, tuple[bytes, int]] = {}
@@ -139,11 +132,12 @@ class Turns:
 
     def row(self, mark: bytes) -> KeyRow:
         """The row of a key, before the call."""
-        row = self.rows.get(mark)
+        row = self.rows.get(mark) or self._known.get(mark)
         if row is None:
             at = self.marks + mark
             value = self._txn.get(at)
-            row = self.rows[mark] = _NO_ENTRY if value is None else row_of(unseal(at, value))
+            row = _NO_ENTRY if value is None else row_of(unseal(at, value))
+        self.rows[mark] = row
         return row
 
     def is_for_now(self, entry: Entry) -> bool:
@@ -296,6 +290,10 @@ class _Moves:
 
     def write(self) -> None:
         """Write the rows of keys, and the group's count."""
+        known = self._group.key_rows
+        if len(known) > _MOST_KNOWN:
+            known.clear()
+        known.update(self._rows)
         for mark, row in self._rows.items():
             head = self.marks + mark
             if row.held or not self._is_spent(row):
@@ -323,6 +321,7 @@ class _Moves:
         for head, value in [row for row in heads if len(row[0]) == len(prefix) + 16]:
             if head[len(prefix):] not in self._rows and self._is_spent(row_of(unseal(head, value))):
                 self._txn.delete(head)
+                self._group.key_rows.pop(head[len(prefix):], None)
 
 
 def settle(txn: WriteTransaction, group: GroupState, turns: Turns, delivered: Iterable[ID]) -> Mapping[ID, bytes]:
@@ -417,6 +416,7 @@ def rebuild(txn: WriteTransaction, header: StreamHeader, group: GroupState, key:
         if len(about) > 2 and had is not None and key is not None and had.field == key.field:
             turns[row[len(family):]] = min(about[2] * key.many // had.many, now * key.many + key.burst * key.window)
         txn.delete(row)
+    group.key_rows.clear()
     group.changed(txn)
     group.key_limit = key = None if key is None else key._replace(parked=0)
     pel = group.pel(txn)

@@ -130,6 +130,15 @@ class Key(NamedTuple):
         return due > now + _STEP + -(-self.window // self.many)
 
 
+class KeyRow(NamedTuple):
+    """How many entries hold a key, how many are parked; with a rate its turn, and how many of the former are NEXT."""
+
+    held: int = 0
+    parked: int = 0
+    turn: int = 0
+    next: int = 0
+
+
 class ConsumerState:
     """One consumer of a group."""
 
@@ -198,8 +207,8 @@ class GroupState:
 
     __slots__ = (
         "_changed", "_consumers", "_frame", "_framed", "_group_changed", "_held", "_is_whole", "_least", "_times",
-        "buckets", "cancelled", "entries_read", "epoch", "gone", "group", "key", "key_limit", "last", "limits", "mark",
-        "moves", "name", "next_consumer", "number", "paused", "pending", "place", "seed", "since", "subjects",
+        "buckets", "cancelled", "entries_read", "epoch", "gone", "group", "key", "key_limit", "key_rows", "last", "limits",
+        "mark", "moves", "name", "next_consumer", "number", "paused", "pending", "place", "seed", "since", "subjects",
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:
@@ -222,6 +231,7 @@ class GroupState:
         self.cancelled: tuple[int, int] = (0, 0)  # the greatest ID that was
         self.limits: Limits | None = None
         self.key_limit: Key | None = None
+        self.key_rows: dict[bytes, KeyRow] = {}  # of some keys, as they are: parking.py
         self._held: int | None = None  # how many entries consumers hold, where that was counted
         self._consumers: dict[bytes | int, ConsumerState] = {}  # by name and by number
         self._changed: set[int] = set()

@@ -373,17 +373,17 @@ def test_keys_of_entries(store: raxlog.Store, clock: Clock) -> None:
     found = assert_same(store, clock).groups[b"orders"][b"billing"]
     mark = xxhash.xxh3_128_digest(b"a")
     assert (found.limits, found.key) == (None, [b"n", 1, True, 100_000, 2, 0, 0, 1])
-    assert found.places == {ids[0]: (mark, 1), ids[1]: (mark, 2), ids[3]: (xxhash.xxh3_128_digest(b"b"), 1),
-                            ids[4]: (mark, 2)}
+    assert found.places == {ids[0]: (mark, 2), ids[1]: (mark, 3), ids[3]: (xxhash.xxh3_128_digest(b"b"), 2),
+                            ids[4]: (mark, 3)}
     group.configure(order=False, max_in_flight=5)
     group.nack(ids[0], delay=5, consumer="x")
     found = assert_same(store, clock).groups[b"orders"][b"billing"]
-    assert [found.places[sid][1] for sid in (ids[0], ids[1], ids[4])] == [0, 1, 2]
+    assert [found.places[sid][1] for sid in (ids[0], ids[1], ids[4])] == [1, 2, 3]
     group.configure(key=0, rate_key="n", rate=(1, 60.0))
     assert [entry.id for entry in group.read("x", count=9, claim_idle=1000)] == ids[1:2]
     found = assert_same(store, clock).groups[b"orders"][b"billing"]
     assert (found.limits, found.key) == ([5, 0, 0, 1, 0], [b"n", 0, False, 100_000, 0, 1, 60_000, 1])
-    assert [found.places[sid][1] for sid in (ids[0], ids[1], ids[4])] == [0, 1, 3]
+    assert [found.places[sid][1] for sid in (ids[0], ids[1], ids[4])] == [1, 2, 4]
     group.configure(rate=0)
     assert assert_same(store, clock).groups[b"orders"][b"billing"].places == {}
 

@@ -34,6 +34,7 @@ class Pending:
     consumer: bytes | None
     time: int
     count: int
+    key: bytes = b""  # and what the entry is to it, in the last byte
 
 
 @dataclass
@@ -228,16 +229,20 @@ def read_pending(
     for (key, value), (following, _) in pairwise([*buckets, (b"\xff" * 17, b"")]):
         demand(len(key) == 16, "the key of a bucket is no ID")
         demand(len(value) <= 2001, "a bucket is too large")
-        packed, owners, base, offsets, counts, numbers = record(value)[:6]
+        row = record(value)
+        packed, owners, base, offsets, counts, numbers = row[:6]
         ids = [packed[at : at + 16] for at in range(0, len(packed), 16)]
         demand(1 <= len(ids) <= 112 and len(packed) % 16 == 0, "the IDs of a bucket")
+        marks = row[6] if len(row) > 6 else bytes(17 * len(ids))
+        demand(len(row) == 6 or any(marks), "a bucket says that none of its entries has a key")
+        keyed = [marks[at : at + 17] for at in range(0, len(marks), 17)]
         demand(all(a < b for a, b in pairwise(ids)), "the IDs of a bucket do not ascend")
         demand(key <= ids[0] and ids[-1] < following, "an ID lies in another's bucket")
         owned: dict[int, int] = {}
         times = []
         columns = (owners, offsets, counts, numbers)
-        for sid, owner, offset, count, running in zip(
-            ids, *(spread(values, len(ids)) for values in columns), strict=True
+        for sid, owner, offset, count, running, mark in zip(
+            ids, *(spread(values, len(ids)) for values in columns), keyed, strict=True
         ):
             time = base + offset
             demand((owner == 0) == (running > 0), "owned and released at once, or neither")
@@ -251,7 +256,7 @@ def read_pending(
                 demand(place not in released, "two released entries in one place")
                 released[place] = list(identity(sid))
             name = consumers[owner][0] if owner else None
-            pel[identity(sid)] = Pending(identity(sid), name, time, count)
+            pel[identity(sid)] = Pending(identity(sid), name, time, count, mark if any(mark) else b"")
         by_consumer.update({n.to_bytes(4, "big") + key: [owned[n]] for n in owned})
         if times:
             by_time[min(times).to_bytes(8, "big") + key] = []
@@ -280,17 +285,17 @@ def read_places(
     number: int, group: int, families: Families, key: list[Any] | None, pel: dict[ID, Pending]
 ) -> dict[ID, tuple[bytes, int]]:
     """Section 26: the keys of pending entries; invariant 29."""
-    found = {identity(sid): record(value) for sid, value in rows_of(families, number, 0x39, group).items()}
-    demand(key is not None or not found, "a group without a key has rows of keys")
+    found = {sid: (entry.key[:16], entry.key[16]) for sid, entry in pel.items() if entry.key}
+    demand(key is not None or not found, "a group without a key has entries with keys")
     wanted: dict[bytes, list[int]] = {}
     has_rate = key is not None and key[5] > 0
     for sid, (mark, place) in found.items():
-        demand(sid in pel and len(mark) == 16 and place in ((0, 1, 2, 3) if has_rate else (0, 1, 2)), "an entry's key")
+        demand(place in ((1, 2, 3, 4) if has_rate else (1, 2, 3)), "an entry's key")
         counts = wanted.setdefault(mark, [0, 0, 0])
-        counts[0] += place in (1, 3)
-        counts[1] += place == 2
-        counts[2] += place == 3
-        if place == 2:
+        counts[0] += place in (2, 4)
+        counts[1] += place == 3
+        counts[2] += place == 4
+        if place == 3:
             wanted[mark + b"".join(half.to_bytes(8, "big") for half in sid)] = []
     rows = {mark: record(value) for mark, value in rows_of(families, number, 0x38, group).items()}
     for mark, row in rows.items():
@@ -303,11 +308,11 @@ def read_places(
         if key is not None and row and row[1]:
             demand(row[2] == 1 or 0 < key[1] <= row[0], "an entry is parked, and its key is free")
         demand(not row or row[2] <= 1, "two entries of a key are the next")
-    parked = {sid for sid, (_, place) in found.items() if place == 2}
+    parked = {sid for sid, (_, place) in found.items() if place == 3}
     never = {sid for sid, entry in pel.items() if entry.consumer is None and entry.time == 2**64 - 1}
     demand(parked == never, "an entry is parked by its key or by its time, not by both")
     demand(key is None or (len(key) == 8 and key[4] == len(parked)), "a group counts other parked entries")
-    return {sid: (mark, place) for sid, (mark, place) in found.items()}
+    return found
 
 
 # -- section 18: idempotent appends --------------------------------------------------------
