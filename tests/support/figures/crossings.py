@@ -4,6 +4,9 @@
 
     append, group read of 1, ack of 1, publish to a bound stream, opening a store that is there
 
+    -v        the files of each kind of call as well
+    --walk    what each call enters, in order: a line for each change of file, then the functions there
+
 Now and then a call does more than the others (it takes room from the disk): shown is the median one of many. It fails
 where a call crosses more than MOST says, so that no change makes the way longer unseen. The aim is below that.
 """
@@ -13,8 +16,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import groupby, pairwise
 from pathlib import Path
 from types import FrameType
 
@@ -32,13 +35,20 @@ MOST = {  # files, changes of file; and what they should come to
 }
 
 
-def crossed(call: Callable[[int], object], warm: int = WARM, after: Callable[[], None] = lambda: None) -> list[str]:
+class Entered(str):
+    """The file of a function that a call entered; and the function's name."""
+
+    function: str
+
+
+def crossed(call: Callable[[int], object], warm: int = WARM, after: Callable[[], None] = lambda: None) -> list[Entered]:
     """The file of each function that a call enters after so many others, in order. ``after``: run behind each call."""
-    found: list[list[str]] = []
+    found: list[list[Entered]] = []
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         if event == "call" and "raxlog" in frame.f_globals["__name__"]:
-            found[-1].append(frame.f_globals["__name__"])
+            found[-1].append(Entered(frame.f_globals["__name__"]))
+            found[-1][-1].function = frame.f_code.co_qualname
 
     for n in range(warm):
         call(n)
@@ -53,12 +63,12 @@ def crossed(call: Callable[[int], object], warm: int = WARM, after: Callable[[],
     return sorted(ours, key=lambda files: (len(set(files)), changes(files)))[CALLS // 2]
 
 
-def changes(files: list[str]) -> int:
+def changes(files: Sequence[str]) -> int:
     """How often a call goes into another file than the one before."""
     return sum(one != other for one, other in pairwise(files))
 
 
-def crossings() -> dict[str, list[str]]:
+def crossings() -> dict[str, list[Entered]]:
     """crossed() of each kind of call, on stores of their own."""
     found = {}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
@@ -81,7 +91,7 @@ def crossings() -> dict[str, list[str]]:
 
 
 def main() -> int:
-    """Print the figures; with -v the files as well. 1 where one is above its limit."""
+    """Print the figures, and what the options ask for. 1 where one is above its limit."""
     print(f"{kernels.speed()} kernels, warm calls")
     is_longer = False
     for name, files in crossings().items():
@@ -92,6 +102,9 @@ def main() -> int:
               f" (at most {most_files}, {most_changes}; aim {aim[0]}, {aim[1]}){' ABOVE' if above else ''}")
         if "-v" in sys.argv[1:]:
             print(*sorted({file.partition(".")[2] for file in files}), sep="\n")
+        if "--walk" in sys.argv[1:]:
+            for file, entered in groupby(files):
+                print(f"  {file.partition('.')[2]:30} {', '.join(one.function for one in entered)}")
     return int(is_longer)
 
 
