@@ -52,7 +52,7 @@ from ...storage.folder import directory, generation, log_file
 from ...storage.log.checkpoint import unseal
 from ...storage.log.log import Log
 from ...storage.log.transaction import View
-from ...storage.tree import lmdb_errors, meta_pages
+from ...storage.tree import lmdb_errors, lmdb_file
 from ...storage.tree.lmdb_file import Meta, PageFile
 from ...storage.tree.tree import Tree, verify
 from ...storage.trees.rax import RaxTransaction, ReadTransaction
@@ -326,12 +326,12 @@ class StoreWalk:
         if len(self.file.metas()) < 2:
             self.find.problem("lmdb", "one of the two meta pages is damaged: LMDB refuses the file",
                           page=1 - self.meta.slot)
-        elif (doubt := meta_pages.stable_doubts(self.file)) is not None:
+        elif (doubt := lmdb_file.stable_doubts(self.file)) is not None:
             self.find.problem("lmdb", doubt, page=self.meta.slot)
 
     def is_cut_off(self) -> bool:
         """Whether the file is shorter than its meta page states: LMDB must not open it then."""
-        return self.meta is None or meta_pages.missing_end(self.file, [self.meta]) > 0
+        return self.meta is None or lmdb_file.missing_end(self.file, [self.meta]) > 0
 
     def verify(self) -> None:
         """Run LMDB's own verifier, without its known false alarm. Beside a busy writer it is given up."""

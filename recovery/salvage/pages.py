@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from ...storage.format import keys as layout
 from ...storage.format import records
-from ...storage.tree import lmdb_file, meta_pages
+from ...storage.tree import lmdb_file
 from ...storage.tree.lmdb_file import Node, PageFault, PageFile
 from ...storage.trees.rax import family_rows
 from ...stream.entries.header import StreamHeader
@@ -240,7 +240,7 @@ def _take_stranded(file: PageFile, gathered: GatheredRecords, reachable: set[int
 def _state(file: PageFile, gathered: GatheredRecords) -> tuple[PageTree | None, set[int] | None]:
     """The tree of the newest state, and its free pages; None for what is unknown."""
     metas = file.metas()
-    sound = len(metas) == 2 and meta_pages.doubts(file, metas, readonly=True) is None
+    sound = len(metas) == 2 and lmdb_file.doubts(file, metas, readonly=True) is None
     states = []
     for meta in metas:
         tree = PageTree(file, meta.root, meta.last_page)
@@ -276,7 +276,7 @@ def _free_pages(file: PageFile, meta: lmdb_file.Meta) -> set[int] | None:
     """The free pages of a state, with those of the list itself; None if the list is damaged."""
     found: set[int] = set()
     try:
-        for its_own, (count, *numbers) in meta_pages.free_list(file, meta):
+        for its_own, (count, *numbers) in lmdb_file.free_list(file, meta):
             if count != len(numbers) or any(not 2 <= number <= meta.last_page for number in numbers):
                 return None
             found.update(its_own, numbers)

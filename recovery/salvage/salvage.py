@@ -23,7 +23,7 @@ from ...storage.folder import directory, log_file
 from ...storage.format import keys, records
 from ...storage.log.checkpoint import unseal
 from ...storage.log.log import Log
-from ...storage.tree import lmdb_errors, map_lock
+from ...storage.tree import lmdb_errors, lock_file
 from ...storage.tree.lmdb_errors import translated
 from ...storage.tree.lmdb_file import PageFile
 from ...storage.tree.tree import Tree
@@ -125,7 +125,7 @@ def _holds_records(found: Path) -> bool:
 
 
 def _require_rest(found: Path) -> None:
-    holder = map_lock.holder(found)
+    holder = lock_file.holder(found)
     if holder is not None:
         raise StoreError(
             f"{found.parent} is open in process {holder}: close it there first. A store in use is copied with "

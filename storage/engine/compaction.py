@@ -48,7 +48,7 @@ from ..log.checkpoint import put_changes, unseal
 from ..log.feed import LEAST_FREE, Feed, Overwritten
 from ..log.log import Log
 from ..log.transaction import WriteTransaction
-from ..tree import lmdb_errors, map_lock, meta_pages
+from ..tree import lmdb_errors, lmdb_file, lock_file
 from ..tree.lmdb_file import RESERVE
 from ..tree.tree import Tree
 from .environment import Environment
@@ -196,7 +196,7 @@ class _Compacting:
             self.place = self.new.with_name(self.new.name + generation.BUILDING)
             self.place.mkdir()
             directory.reserve_lock(self.place)
-            self.kept = [ofd_lock.open_file(self.place / map_lock.LOCK), disk.open_file(data, os.O_RDONLY)]
+            self.kept = [ofd_lock.open_file(self.place / lock_file.LOCK), disk.open_file(data, os.O_RDONLY)]
             ofd_lock.take(self.kept[0], 0, 1, shared=True)
         return True
 
@@ -212,7 +212,7 @@ class _Compacting:
             with env.gate.copying:
                 copy_pages(tree.copy, place, lambda: self.reached("copying", size_of(data), size), txn)
         self.reached("copied", size, size)
-        meta_pages.require_whole(place)
+        lmdb_file.require_whole(place)
         made = self.made = Tree(place, 2 * size + _ROOM)
         with made.write() as copied:
             put_changes(copied, [], *unseal(copied.get(log_file.APPLIED))[:2])  # its log is new

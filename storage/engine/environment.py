@@ -44,7 +44,7 @@ from ..fork_hooks import (
 from ..format import records
 from ..format.keys import STORE_KEY
 from ..locks import ofd_lock
-from ..locks.presence import End, enter_as_reader, find_other_user, judge
+from ..locks.shared_file import End, enter_as_reader, find_other_user, judge
 from ..log.log import Log
 from ..log.rest import NotAtRest
 from ..notices import report

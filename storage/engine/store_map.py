@@ -28,7 +28,7 @@ from ..folder.store_files import StoreFiles
 from ..log.log import Log
 from ..log.rest import Rest
 from ..log.ring import END
-from ..tree import lmdb_errors, map_lock, meta_pages
+from ..tree import lmdb_errors, lmdb_file, lock_file
 from ..tree.lmdb_file import RESERVE
 from ..tree.tree import Tree
 from .open_options import OpenOptions
@@ -110,7 +110,7 @@ class StoreMap:
     def _map(self, folder: Path, size: int) -> None:
         options = self.options
         self._files.require_same_folder()
-        meta_pages.require_sound(folder, options.readonly)
+        lmdb_file.require_sound(folder, options.readonly)
         if options.max_map_size is not None:
             size = min(size, options.max_map_size)
         at_rest = directory.is_snapshot(self._path)
@@ -201,7 +201,7 @@ class StoreMap:
         self.opening = threading.RLock()
         if self.tree is None:
             return
-        map_lock.part_from_parent(self.tree.lock_inode)
+        lock_file.part_from_parent(self.tree.lock_inode)
         if unclean:
             import ctypes  # noqa: PLC0415 - hardly any process comes here
 

@@ -28,7 +28,7 @@ from ..errors import InvalidArgument, NotAStore, ReadOnlyStore, StoreError, Stor
 from ..format import records
 from ..format.keys import STORE_FORMAT, STORE_KEY
 from ..locks.shared_file import SHARED, SLOTS
-from ..tree import lmdb_errors, lmdb_file, map_lock
+from ..tree import lmdb_errors, lmdb_file, lock_file
 from ..tree.tree import Tree
 from . import log_file
 
@@ -36,7 +36,7 @@ CURRENT = "CURRENT"
 FIRST_GENERATION = "000001"
 MANIFEST = "manifest.json"  # in snapshots only (recovery/snapshot/manifest.py)
 DATA = lmdb_file.DATA
-LOCK = map_lock.LOCK
+LOCK = lock_file.LOCK
 _CREATING = ".creating-"
 _LEFTOVER = re.compile(r"\.creating-\d+-[0-9a-f]{8}$")
 _LOCK_BYTES = 8192  # of LMDB's lock file: its head and the slots of its first 126 readers
@@ -127,7 +127,7 @@ def can_register(folder: Path) -> bool:
     except FileNotFoundError:
         return os.access(folder, os.W_OK)
     except OSError as error:
-        holder = map_lock.holder(folder)
+        holder = lock_file.holder(folder)
         if holder is not None:
             raise ReadOnlyStore(cannot_register(folder, holder)) from error
         return False

@@ -18,7 +18,7 @@ between the mark and the change of CURRENT, the mark leads on; the next opening 
 finishes the change.
 
 A generation can go once CURRENT is past it and no process has it open, which the locks on
-its lock file show (map_lock.py). It is renamed first: an opening in that moment finds all of it or nothing.
+its lock file show (lock_file.py). It is renamed first: an opening in that moment finds all of it or nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any
 from .. import disk
 from ..errors import CorruptionError
 from ..format import keys, records
-from ..tree import map_lock
+from ..tree import lock_file
 from . import directory
 
 MARK = keys.family(0, keys.SUPERSEDED)
@@ -104,7 +104,7 @@ def remove(path: Path, in_force: Path) -> list[int]:
     """
     kept = []
     for leftover in leftovers(path, in_force):
-        holder = map_lock.holder(leftover)
+        holder = lock_file.holder(leftover)
         if holder is not None:
             kept.append(holder)
             continue

@@ -33,7 +33,7 @@ from raxlog.storage.folder import directory, log_file
 from raxlog.storage.folder.log_file import HEADER
 from raxlog.storage.format import records
 from raxlog.storage.format.keys import STORE_KEY
-from raxlog.storage.locks import ofd_lock, presence
+from raxlog.storage.locks import ofd_lock, shared_file
 from raxlog.storage.locks.shared_file import SHARED
 from raxlog.storage.locks.writer_lock import WriterLock
 from raxlog.storage.tree import lmdb_errors
@@ -137,7 +137,7 @@ class Log:
             self.enter()
             if store_map is not None and shares and not readonly:
                 words = memoryview(self.ring.shared)[WORDS + 8 * CLOCK : WORDS + 8 * CLOCK + 24].cast("q")
-                self.watch = clocks.Watch(words, presence.clock_id())
+                self.watch = clocks.Watch(words, shared_file.clock_id())
         except BaseException:
             self.close_files()
             raise

@@ -19,7 +19,7 @@ from pathlib import Path
 from ..errors import ReadOnlyStore
 from ..folder import directory, log_file
 from ..locks import ofd_lock
-from ..tree import map_lock
+from ..tree import lock_file
 
 _READ = 0  # the byte of the data file
 
@@ -58,7 +58,7 @@ class Rest:
         return file
 
     def _disturbed(self) -> NotAtRest:
-        return NotAtRest(directory.cannot_register(self._folder, map_lock.holder(self._folder)))
+        return NotAtRest(directory.cannot_register(self._folder, lock_file.holder(self._folder)))
 
 
 def is_read(folder: Path) -> bool:

@@ -34,7 +34,7 @@ from raxlog.storage import disk
 from raxlog.storage.folder import log_file
 from raxlog.storage.folder.log_file import HEADER
 from raxlog.storage.locks import ofd_lock
-from raxlog.storage.tree import lmdb_errors, map_lock
+from raxlog.storage.tree import lmdb_errors, lock_file
 from xxhash import xxh3_64_intdigest
 
 from .record import HEAD, RECORD
@@ -90,7 +90,7 @@ class Ring:
 
     def open_state(self, path: Path) -> None:
         """Open what the processes share."""
-        self.locks = map_lock.open_in_place(path)
+        self.locks = lock_file.open_in_place(path)
         if os.fstat(self.locks.fileno()).st_size < 2 * WORDS:
             disk.allocate(path, 0, 2 * WORDS)  # writes nothing: another process may have done so by now
         with disk.open_file(path, os.O_RDWR) as file:  # without locks: a map keeps it open, in a forked child too

@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from raxlog.storage.errors import CorruptionError
-from raxlog.storage.tree import lmdb_file, meta_pages
+from raxlog.storage.tree import lmdb_file
 from raxlog.storage.tree.lmdb_file import BIG, HEADER, LEAF, PageFault, PageFile
 
 SOURCE_HASH = ""
@@ -36,7 +36,7 @@ def require_sound(file: PageFile, changes: list[tuple[bytes, bytes | None]]) -> 
     try:
         if metas[0].root != lmdb_file.NO_PAGE:
             Walk(file, metas[0].last_page, changes).look(metas[0].root, b"", None, 0, len(changes), 0)
-        for _ in meta_pages.list_leaves(file, metas[0]):
+        for _ in lmdb_file.list_leaves(file, metas[0]):
             continue  # each has been looked at
     except PageFault as fault:
         raise CorruptionError(

@@ -1,6 +1,6 @@
 """The tree: LMDB's file of one generation, open in this process. All that raxlog asks of LMDB, it asks here.
 
-    begin() ─ a read: one state, held until it ends         a slot in LMDB's table of readers (reader_slots.py)
+    begin() ─ a read: one state, held until it ends         a slot in LMDB's table of readers (lock_file.py)
     write() ─ the next state, in force once it commits      LMDB's own lock, which the log's checkpoints take
 
 The keys and values of a transaction are bytes; it has get, put, delete, cursor, id, stat, commit and abort, as LMDB's
@@ -23,8 +23,7 @@ from ..errors import StoreError
 from ..locks import ofd_lock
 from ..notices import note
 from .lmdb_file import DATA
-from .map_lock import LOCK, open_in_place
-from .reader_slots import ReaderSlots
+from .lock_file import LOCK, ReaderSlots, open_in_place
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -80,7 +79,7 @@ class OpenRead(NamedTuple):
 
 class Tree:
     """LMDB's environment. With ``locks`` "ours" other processes may have it open, and LMDB's locks are kept in force
-    by ours (map_lock.py); with "lmdb" a program reads that writes nothing to the folder; with "none" nothing else has
+    by ours (lock_file.py); with "lmdb" a program reads that writes nothing to the folder; with "none" nothing else has
     it open for writing. Without ``sync`` it is flushed once, where a ``with`` block over it ends.
 
     The errors are LMDB's, by their names in lmdb_errors; StoreError where the lock file was deleted in use.
@@ -141,7 +140,7 @@ class Tree:
             raise
 
     def begin(self, buffers: bool = False) -> TreeTransaction:
-        """A read. ``buffers``: values are LMDB's memory, valid while it is open. LockTimeout as in reader_slots.py."""
+        """A read. ``buffers``: values are LMDB's memory, valid while it is open. LockTimeout as in lock_file.py."""
         slots = self._slots
         if slots.owner[0]:
             slots.wait()

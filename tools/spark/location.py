@@ -24,7 +24,7 @@ from ...storage.engine import registry
 from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, InvalidArgument, NotAStore
 from ...storage.folder import directory
-from ...storage.tree import meta_pages
+from ...storage.tree import lmdb_file
 from ...stream.entries.session import StoreSource
 
 SNAPSHOT, SHARDS, LIVE = "snapshot", "shards", "live store"
@@ -86,7 +86,7 @@ def _store(store: Path, as_of: tuple[str, datetime | int] | None) -> DataLocatio
         raise NotAStore(f"{store} is a folder but no raxlog store, no snapshot, and holds no full ones. A set of shards"
                         f" needs its {directory.MANIFEST}; 'raxlog restore' makes a store of an increment.")
     generation = directory.generation(store)  # raises where there is no store
-    meta_pages.require_whole(generation)
+    lmdb_file.require_whole(generation)
     if as_of is not None:
         raise InvalidArgument(f"option asOf: {store} is a store, which holds its present state only. Name a folder of "
                               "its snapshots")

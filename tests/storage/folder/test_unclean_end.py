@@ -19,7 +19,7 @@ from counting import settle
 from raxlog.storage import clocks
 from raxlog.storage.format import keys as layout
 from raxlog.storage.format import records
-from raxlog.storage.locks import ofd_lock, presence
+from raxlog.storage.locks import ofd_lock, shared_file
 from raxlog.storage.locks.shared_file import SHARED, SLOTS
 from xxhash import xxh3_64_intdigest
 
@@ -110,11 +110,11 @@ def test_a_killed_process_is_one_where_the_system_does_not_say_which_start_of_th
     def nothing() -> bytes:
         return bytes(16)
 
-    real = presence.boot_id
-    monkeypatch.setattr(presence, "boot_id", real if without == "now" else nothing)
+    real = shared_file.boot_id
+    monkeypatch.setattr(shared_file, "boot_id", real if without == "now" else nothing)
     pid = opened_and(path, die)
-    monkeypatch.setattr(presence, "boot_id", real if without == "then" else nothing)
-    assert presence.is_cut([(bytes(24), 1)]), "after a flush that has failed"
+    monkeypatch.setattr(shared_file, "boot_id", real if without == "then" else nothing)
+    assert shared_file.is_cut([(bytes(24), 1)]), "after a flush that has failed"
     with monkeypatch.context() as patched:
         earlier = time.time_ns()
         patched.setattr(clocks, "boot_ns", lambda: (time.time_ns() - earlier) + 1_000_000_000)

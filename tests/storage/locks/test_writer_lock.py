@@ -22,8 +22,7 @@ from children import Child, wait_until_stopped
 from commit_cases import in_threads
 from crowd import Notes
 from raxlog.storage import crash_point
-from raxlog.storage.locks import futex as turn_words
-from raxlog.storage.locks import ofd_lock
+from raxlog.storage.locks import ofd_lock, writer_lock
 from raxlog.storage.locks.writer_lock import WriterLock
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
@@ -81,7 +80,7 @@ def test_processes_are_served_in_the_order_in_which_they_came(
     file: Path, futex: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not futex:
-        monkeypatch.setattr(turn_words, "_CALL", None)  # as on a system that has none
+        monkeypatch.setattr(writer_lock, "_CALL", None)  # as on a system that has none
     lock, served = WriterLock(file), Notes(7)
     lock.acquire(0)
     with waiting(file, 6, served) as children:
@@ -336,7 +335,7 @@ def strike(at: int, call: Callable[[], None], on_sleep: Callable[[], None] = lam
 def test_no_bytecode_is_a_bad_one_for_an_exception(file: Path, case: str) -> None:
     """Struck in acquire() or release(): after release(), as the committer does it, nothing is held, and all goes on."""
     lock, other, third = WriterLock(file), WriterLock(file), WriterLock(file)
-    words = turn_words.TurnWords(file)
+    words = writer_lock.TurnWords(file)
     slept: list[int] = []
     at = 0
     struck = True

@@ -1115,7 +1115,7 @@ def test_a_log_that_was_zeroed_or_is_an_older_copy_is_refused_after_a_restart(
     older = with_entries(path)
     log_there = log_of(path)
     place, held = map(int, run(path, BEHIND).split())
-    monkeypatch.setattr("raxlog.storage.locks.presence.boot_id", lambda: b"another start..")
+    monkeypatch.setattr("raxlog.storage.locks.shared_file.boot_id", lambda: b"another start..")
     if how == "zeroed":
         zeros_from(log_there, 0)
     elif how == "older":

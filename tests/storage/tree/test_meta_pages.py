@@ -18,7 +18,7 @@ import lmdb
 import pytest
 import raxlog
 from counting import checkpoint
-from raxlog.storage.tree import meta_pages
+from raxlog.storage.tree import lmdb_file
 from raxlog.storage.tree.lmdb_file import Meta, PageFile
 
 PAGE = 4096
@@ -164,7 +164,7 @@ def test_an_end_that_was_freed_before_it_was_written_is_not_missed(folder: Path)
         txn.delete(b"large")
     with PageFile(data_of(path)) as file:
         assert file.pages <= file.metas()[0].last_page, "the file has its end: the test is void"
-        assert meta_pages.missing_end(file, file.metas()) == 0
+        assert lmdb_file.missing_end(file, file.metas()) == 0
     assert last(path) == str(FIRST - 1)
     assert raxlog.check(path).ok
     newest = metas(path)[0]
@@ -207,6 +207,6 @@ def test_young_and_copied_files_are_sound(folder: Path, commits: int) -> None:
         store.compact()
     for data in (folder / "s.rax" / "000002", folder / "snap" / "000001"):
         with PageFile(data / "data.mdb") as file:
-            assert meta_pages.doubts(file, file.metas()) is None
+            assert lmdb_file.doubts(file, file.metas()) is None
         with lmdb.open(str(data), readonly=True, lock=False) as env:
             assert env.stat()["entries"] > 0

@@ -31,7 +31,7 @@ from crash_facts import contents, told
 from raxlog.crashtest import interrupted
 from raxlog.recovery.check.check import perform
 from raxlog.recovery.crashtest.run.interrupts import Interrupted
-from raxlog.storage.locks import presence
+from raxlog.storage.locks import shared_file
 
 Ack = Callable[[Any], None]
 LOCK_TIMEOUT = 5.0  # seconds; what waits so long waits for a lock that was left behind
@@ -340,7 +340,7 @@ def opened(folder: Path, ack: Ack, *, known: tuple[bytes, ...]) -> None:
 
 def check_opened(folder: Path, acks: list[tuple[str, int]], *, known: tuple[bytes, ...]) -> None:
     path = folder / "s.rax"
-    assert presence.find_user(path) is None, "LEFT: a slot is locked by a store that is closed"
+    assert shared_file.find_user(path) is None, "LEFT: a slot is locked by a store that is closed"
     with raxlog.open(path, readonly=True, encoding=None) as store:
         n = steps_there(store, "s", max(n for what, n in acks if what == "step"), known)
         steps.whole(told(store, "s"), "s", n)
