@@ -26,7 +26,6 @@ KERNELS = (
     "raxlog.storage.format.records",
     "raxlog.storage.tree.changed_pages",
     "raxlog.storage.commit.commits",
-    "raxlog.storage.log.record",
     "raxlog.storage.log.ring",
     "raxlog.storage.log.transaction",
     "raxlog.storage.log.cursor",

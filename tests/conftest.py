@@ -22,7 +22,7 @@ import pytest
 import raxlog
 from hypothesis import HealthCheck, Phase, settings
 from raxlog.recovery import subprocess_task
-from raxlog.storage.folder import log_file
+from raxlog.storage.log import ring
 from redis_server import redis_server
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.
@@ -42,7 +42,7 @@ if not {"TMPDIR", "PYTEST_DEBUG_TEMPROOT"} & os.environ.keys() and os.access(_ME
 
 gc.disable()  # until all is loaded: together a tenth of a run's processor time went into looking at modules and tests
 
-_RING = log_file.RING
+_RING = ring.RING
 _PROGRAMS = {"redis": "redis-server", "java": "java", "cc": "cc"}
 
 settings.register_profile(
@@ -89,7 +89,7 @@ def forked_readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 @pytest.fixture(scope="session", autouse=True)
 def ring_of_users() -> None:
     """The workloads of the crash tests, once loaded, have a smaller one: it is for processes of their own."""
-    log_file.RING = _RING
+    ring.RING = _RING
 
 
 # Tests whose subject is bytes, each with its reason: a judge without text, records as they lie, or what is no UTF-8.

@@ -48,9 +48,10 @@ from ...index.subjects import check as subjects_check
 from ...storage import clocks
 from ...storage.engine import registry
 from ...storage.errors import CorruptionError, NotAStore, RaxlogError, ReadOnlyStore, StoreError, UnsupportedFormat
-from ...storage.folder import directory, generation, log_file
+from ...storage.folder import directory
 from ...storage.log.checkpoint import unseal
 from ...storage.log.log import Log
+from ...storage.log.ring import APPLIED_KEY
 from ...storage.log.transaction import View
 from ...storage.tree import lmdb_errors, lmdb_file
 from ...storage.tree.lmdb_file import Meta, PageFile
@@ -160,7 +161,7 @@ def perform(send: Callable[[dict[str, Any]], None], path: str, mode: str, start:
             raise CorruptionError(f"the data file {current / directory.DATA} is empty")
         walk.choose_meta(None)
         for newer in missed:
-            walk.find.problem("record", generation.missing(newer), key=generation.MARK)
+            walk.find.problem("record", directory.missing_successor(newer), key=directory.MARK)
         if mode == "raw" or walk.is_cut_off():
             if walk.is_cut_off() and walk.meta is not None:
                 walk.find.problem("lmdb", f"the data file is cut off: it has {walk.file.size} bytes, and "
@@ -260,7 +261,7 @@ class StoreWalk:
         """A state of LMDB's, or of raw pages, that is held with what the log has besides, where there is one."""
         if self.log is None:
             with real.begin() as raw:
-                if raw.get(log_file.APPLIED) is not None or (self.generation / log_file.LOG).exists():
+                if raw.get(APPLIED_KEY) is not None or (self.generation / directory.LOG).exists():
                     self.log = self._entered(real, shares)
         if self.log is None:
             return real.begin()
@@ -282,7 +283,7 @@ class StoreWalk:
         """What the log holds that the file does not."""
         if self.view is None:
             return {}
-        applied, *_ = unseal(self.view.lmdb().get(log_file.APPLIED))
+        applied, *_ = unseal(self.view.lmdb().get(APPLIED_KEY))
         return dict(self.view.overlay.changes(applied, self.view.upto))
 
     # -- 1. pages -----------------------------------------------------------------------
@@ -432,7 +433,7 @@ def current_generation(path: Path, miss: Callable[[Path], object] = bool) -> Pat
             try:
                 if not walk.choose_meta(None) or not walk.begin():
                     break
-                newer = generation.successor(walk.tree.get)
+                newer = directory.successor(walk.tree.get)
             except RaxlogError:
                 break  # damaged: no other generation is known
         if newer is None:

@@ -19,10 +19,11 @@ from typing import Any
 
 from ...storage import clocks
 from ...storage.errors import CorruptionError, NotAStore, StoreError, UnsupportedFormat
-from ...storage.folder import directory, log_file
+from ...storage.folder import directory
 from ...storage.format import keys, records
 from ...storage.log.checkpoint import unseal
 from ...storage.log.log import Log
+from ...storage.log.ring import APPLIED_KEY, UNUSED, create_log
 from ...storage.tree import lmdb_errors, lock_file
 from ...storage.tree.lmdb_errors import translated
 from ...storage.tree.lmdb_file import PageFile
@@ -147,7 +148,7 @@ def _require_ours(gathered: GatheredRecords, file: PageFile, found: Path) -> Non
 
 def _take_log(gathered: GatheredRecords, found: Path, report: SalvageReport) -> None:
     """Take what the log has and the data file has not, as far as both are sound."""
-    if gathered.get(log_file.APPLIED) is None and not (found / log_file.LOG).exists():
+    if gathered.get(APPLIED_KEY) is None and not (found / directory.LOG).exists():
         return
     try:
         log = Log(found, gathered, readonly=True, shares=False, rescues=True)
@@ -155,7 +156,7 @@ def _take_log(gathered: GatheredRecords, found: Path, report: SalvageReport) -> 
         report.lost.append(Loss(f"what only the log held: {error}"))
         return
     with closing(log), log.begin() as view:
-        lost = gathered.take_changes(view.overlay.changes(unseal(gathered.get(log_file.APPLIED))[0], view.upto))
+        lost = gathered.take_changes(view.overlay.changes(unseal(gathered.get(APPLIED_KEY))[0], view.upto))
         if lost:
             report.lost.append(Loss(f"{lost} changes of the log to records that are damaged"))
         if log.damage is not None:
@@ -207,8 +208,8 @@ class _Builder:
         with self._opened.write() as txn:
             uuid = os.urandom(16)
             self._store(txn, uuid, max([0, *numbers, *swept]) + 1)
-            txn.put(log_file.APPLIED, log_file.UNUSED)
-            log_file.create(new, uuid, 1 << 62)
+            txn.put(APPLIED_KEY, UNUSED)
+            create_log(new, uuid, 1 << 62)
 
     def _name(self, number: int, taken: set[bytes]) -> bytes | None:
         name: bytes | None = self._headers.get(number, self._names.get(number))

@@ -26,9 +26,10 @@ from ...storage.engine.compaction import copy_pages, size_of
 from ...storage.engine.environment import Environment
 from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, StoreError, StoreFull
-from ...storage.folder import directory, log_file
+from ...storage.folder import directory
 from ...storage.format import keys, records
 from ...storage.locks.shared_file import SHARED
+from ...storage.log.ring import APPLIED_KEY
 from ...storage.tree import lmdb_errors
 from ...storage.tree.tree import Tree
 from ...storage.trees.rax import Rax, RaxTransaction, ReadTransaction
@@ -227,7 +228,7 @@ def leave_log_out(generation: Path) -> None:
     """Delete from a copy what says where its log is: that belongs to the store that was copied."""
     room = (generation / directory.DATA).stat().st_size + (1 << 20)
     with Tree(generation, room) as copied, copied.write() as txn:
-        txn.delete(log_file.APPLIED)
+        txn.delete(APPLIED_KEY)
 
 
 def flush_folder(folder: Path) -> None:

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from ...storage.errors import CorruptionError, RaxlogError, StoreError
 from ...storage.figures import Figures
-from ...storage.folder import directory, log_file
+from ...storage.folder import directory
 from ...storage.format import keys, records
+from ...storage.log.ring import APPLIED_KEY, UNUSED, create_log
 from ...storage.tree import lmdb_errors
 from ...storage.tree.lmdb_errors import translated
 from ...storage.tree.tree import Tree
@@ -143,8 +144,8 @@ def _apply(place: Path, links: list[tuple[Path, Manifest]], progress: Progress) 
                 row = store_row(txn)
                 row[1] = os.urandom(16)
                 txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
-                txn.put(log_file.APPLIED, log_file.UNUSED)
-                log_file.create(generation, row[1], 1 << 62)
+                txn.put(APPLIED_KEY, UNUSED)
+                create_log(generation, row[1], 1 << 62)
         return None if row[4]["encoding"] is None else str(row[4]["encoding"])
     except lmdb_errors.Error as error:
         raise lmdb_errors.translate_error(place, error) from error

@@ -70,7 +70,7 @@ from typing import Any, Final, Protocol, TypeVar
 from .. import clocks
 from .. import crash_point as crash_points
 from ..errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
-from ..folder import generation
+from ..folder import directory
 from ..folder.store_files import StoreFiles
 from ..fork_hooks import HERE, USUAL
 from ..locks.shared_file import WAKE
@@ -568,7 +568,7 @@ class Commits:
                     superseded = False
                     if txn.upto - 1 != self.warm_id:
                         self.epoch += 1
-                        superseded = generation.successor(txn.get) is not None
+                        superseded = directory.successor(txn.get) is not None
                     if not superseded:
                         self.open_write = txn
                         if len(self.warm) > _WARM_LIMIT:

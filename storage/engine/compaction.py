@@ -14,7 +14,7 @@ Writers and readers go on beside C1 and C2; what is written then comes out of th
 round, and they end when one takes a moment only. Where one takes more than half as long as the one before, writers are
 nearly as fast: then each further round has the writer's lock for a tenth of a second, and writers go on between two. So
 none of them waits for more than that, or for what was written in a moment, and the swap. Readers go on throughout, and
-find the mark with their next transaction (generation.py). All that was committed before the writer's lock was taken is
+find the mark with their next transaction (directory.py). All that was committed before the writer's lock was taken is
 in the copy, and nothing is committed to the old file after it.
 
 Where the feed is lost (the disk is nearly full), all is done again with the writer's lock held from C1 on. The copy's
@@ -40,13 +40,14 @@ from typing import TYPE_CHECKING, Any, cast
 from .. import clocks, disk
 from ..crash_point import crash_point
 from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
-from ..folder import directory, generation, log_file
+from ..folder import directory
 from ..format import records
 from ..locks import ofd_lock
 from ..locks.shared_file import SHARED
 from ..log.checkpoint import put_changes, unseal
 from ..log.feed import LEAST_FREE, Feed, Overwritten
 from ..log.log import Log
+from ..log.ring import APPLIED_KEY, create_log
 from ..log.transaction import WriteTransaction
 from ..tree import lmdb_errors, lmdb_file, lock_file
 from ..tree.lmdb_file import RESERVE
@@ -79,7 +80,8 @@ def compact(env: Environment, timeout: float, progress: Progress | None = None) 
 
 def tidy(env: Environment) -> None:
     """Finish what a compaction that was killed has left, unless another process writes now."""
-    if generation.leftovers(env.path, env.map.generation) or directory.generation(env.path) != env.map.generation:
+    here = env.map.generation
+    if directory.other_generations(env.path, here) or directory.generation(env.path) != here:
         # A full disk keeps a store from being tidied, not from being opened.
         try:
             with contextlib.suppress(LockTimeout, OSError):
@@ -92,11 +94,11 @@ def _settle(env: Environment) -> list[int]:
     """Under the writer's lock: be in the generation in force, with CURRENT naming it and no other left."""
     go_over(env)
     if directory.generation(env.path) != env.map.generation:
-        generation.point_to(env.path, env.map.generation)
+        directory.point_to(env.path, env.map.generation)
     log = log_of(env)
     log.ring.strike_out_orphan(log.pos, log.chain)  # the mark of a compaction killed as it wrote it: its copy goes
     log.ring.flush()  # a later record over it must not go with the power, and leave the mark
-    return generation.remove(env.path, env.map.generation)
+    return directory.remove_generations(env.path, env.map.generation)
 
 
 def log_of(env: Environment) -> Log:
@@ -189,11 +191,11 @@ class _Compacting:
         data = self.old / directory.DATA
         self.before, self.size, self.last = data.stat().st_size, size_of_copy(env), env.last_transaction_id()
         if self.size < self.before:
-            self.number = generation.next_number(env.path, self.old)
-            self.new = env.path / generation.name_of(self.number)
+            self.number = directory.next_number(env.path, self.old)
+            self.new = env.path / directory.generation_name(self.number)
             if _room_beside(env, self.size) < LEAST_FREE and self.feed is not None:
                 raise Overwritten(f"the disk of {env.path} has no room for what is written beside a compaction")
-            self.place = self.new.with_name(self.new.name + generation.BUILDING)
+            self.place = self.new.with_name(self.new.name + directory.BUILDING)
             self.place.mkdir()
             directory.reserve_lock(self.place)
             self.kept = [ofd_lock.open_file(self.place / lock_file.LOCK), disk.open_file(data, os.O_RDONLY)]
@@ -204,7 +206,7 @@ class _Compacting:
         """A whole, compact copy in a new folder, all of it on disk."""
         env, place, size, log = self.env, self.place, self.size, log_of(self.env)
         data, tree = place / directory.DATA, log.tree
-        log_file.create(place, env.record.uuid, 8 * log.ring.size)
+        create_log(place, env.record.uuid, 8 * log.ring.size)
         self.reached("copying", 0, size)
         with env.read() as view:
             txn = cast(Any, view).lmdb()
@@ -215,7 +217,7 @@ class _Compacting:
         lmdb_file.require_whole(place)
         made = self.made = Tree(place, 2 * size + _ROOM)
         with made.write() as copied:
-            put_changes(copied, [], *unseal(copied.get(log_file.APPLIED))[:2])  # its log is new
+            put_changes(copied, [], *unseal(copied.get(APPLIED_KEY))[:2])  # its log is new
         entries = made.pages().records
         if entries != wanted:
             raise CorruptionError(
@@ -258,7 +260,7 @@ class _Compacting:
             try:
                 with made.write() as txn:
                     enough = min(ends, clocks.elapsed() + _PIECE)  # writers wait for the flush of a piece
-                    upto, chain, *_ = unseal(txn.get(log_file.APPLIED))
+                    upto, chain, *_ = unseal(txn.get(APPLIED_KEY))
                     if feed is not None:
                         for upto, chain, changes in feed.changes(upto, chain, txn.get):  # noqa: B020
                             put_changes(txn, changes, upto, chain)
@@ -294,20 +296,20 @@ class _Compacting:
             os.rename(self.place, self.new)
             directory.sync_folder(env.path)
             self.reached("named")
-            generation.prepare_pointer(env.path, self.new)  # C3
+            directory.prepare_pointer(env.path, self.new)  # C3
         except BaseException:
             disk.remove_tree(self.new)
             raise
         self.reached("prepared")
         _mark(env, self.number, self.last + 1)  # C4
         self.reached("marked")
-        generation.point_to(env.path, self.new, prepared=True)  # C5
+        directory.point_to(env.path, self.new, prepared=True)  # C5
         env.commits.wake_readers(self.number)
         return True
 
 
 def _mark(env: Environment, number: int, transaction: int) -> None:
-    value = records.seal(generation.MARK, [number])
+    value = records.seal(directory.MARK, [number])
 
     def operation(txn: WriteTransaction) -> None:
         if txn.upto != transaction:
@@ -315,7 +317,7 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
                 f"another process has written to {env.path} during its compaction, for the file {SHARED} was "
                 "replaced, and what it wrote is not in the copy. Nothing was changed; compact the store again."
             )
-        txn.put(generation.MARK, value)
+        txn.put(directory.MARK, value)
 
     try:
         env.commits.apply(operation)

@@ -28,7 +28,7 @@ from weakref import WeakSet, ref
 from .. import clocks, fork_hooks
 from ..commit.commits import Commits
 from ..errors import StoreClosed, StoreError, TransactionError
-from ..folder import directory, generation
+from ..folder import directory
 from ..folder.store_files import StoreFiles
 from ..fork_hooks import (
     FORK_PATIENCE,
@@ -45,8 +45,8 @@ from ..format import records
 from ..format.keys import STORE_KEY
 from ..locks import ofd_lock
 from ..locks.shared_file import End, enter_as_reader, find_other_user, judge
+from ..log.checkpoint import NotAtRest
 from ..log.log import Log
-from ..log.rest import NotAtRest
 from ..notices import report
 from ..tree import lmdb_errors
 from ..tree.tree import Tree
@@ -294,7 +294,7 @@ class Environment:
     def is_in_force(self, txn: Any) -> bool:
         """Whether the generation a read has begun in had no mark then. Asked once for each commit."""
         number = txn.id()
-        if number != self.commits.warm_id and generation.successor(txn.get) is not None:
+        if number != self.commits.warm_id and directory.successor(txn.get) is not None:
             return False
         self.checked = number
         return True

@@ -12,7 +12,9 @@ leaves an environment that is half open in the registry, or one with no share: t
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -20,10 +22,16 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from ..errors import SettingsConflict, TransactionError
+from .. import clocks
+from ..errors import SettingsConflict, StoreError, TransactionError
 from ..folder import directory
 from ..fork_hooks import acquire_in_time, at_fork, look, release_all
+from ..format import records
+from ..format.keys import STORE_FORMAT, STORE_KEY
+from ..locks.shared_file import SHARED
+from ..log.ring import APPLIED_KEY, UNUSED, create_log
 from ..tree import lmdb_errors
+from ..tree.tree import Tree
 from . import compaction
 from .environment import Environment
 from .open_options import OpenOptions
@@ -70,7 +78,7 @@ def attach(path: Path, options: OpenOptions, settings: Callable[[], dict[str, ob
     look()
     with _registry_lock, lmdb_errors.translated(path):
         if options.create and not options.readonly and directory.is_vacant(path):
-            directory.create(path, settings(), options.max_map_size or 1 << 62)
+            _create(path, settings(), options.max_map_size or 1 << 62)
         directory.generation(path)  # raises what is wrong with the path, if anything is
         status = path.stat()
         key = (status.st_dev, status.st_ino)
@@ -103,6 +111,45 @@ def attach(path: Path, options: OpenOptions, settings: Callable[[], dict[str, ob
         share = Share(env)
         _shares.add(share)
         return share
+
+
+def _create(path: Path, settings: dict[str, object], room: int) -> None:
+    """Build a new store at ``path``, which may take ``room`` bytes. Two creators at a time leave one whole store.
+
+    ReadOnlyStore where nothing may be written, StoreFull where nothing fits. Cost: about
+    ten flushes to disk, once in a store's life.
+    """
+    path = Path(os.path.realpath(path))  # beside the real place: a rename stays in its file system
+    if not path.parent.is_dir():
+        raise StoreError(f"{path} cannot be made: there is no folder {path.parent}. Make it first, or see to the name.")
+    try:
+        with directory.building(path) as place:
+            _build(place, settings, room)
+            try:
+                directory.put_in_place(place, path)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                directory.sync_folder(path.parent)  # another creator was first, and its store is whole
+    except (OSError, lmdb_errors.Error) as error:
+        raise directory.cannot_create(path, error) from error
+
+
+def _build(folder: Path, settings: dict[str, object], room: int) -> None:
+    data = folder / directory.FIRST_GENERATION
+    data.mkdir()
+    directory.reserve_lock(data)
+    uuid = os.urandom(16)
+    row = [STORE_FORMAT, uuid, clocks.now_ms(), 1, settings, 0]
+    with Tree(data, 1 << 20, create=True) as made, made.write() as txn:
+        txn.put(STORE_KEY, records.seal(STORE_KEY, row))
+        txn.put(APPLIED_KEY, UNUSED)
+        create_log(data, uuid, room)
+    directory.furnish(folder)
+    for file in (data / directory.DATA, folder / SHARED, folder / directory.CURRENT):
+        directory.sync_file(file)
+    directory.sync_folder(data)
+    directory.sync_folder(folder)
 
 
 def _shares_of(env: Environment) -> list[Share]:

@@ -23,10 +23,10 @@ from typing import Any
 
 from .. import disk
 from ..errors import RaxlogError, ReadOnlyStore, StoreError
-from ..folder import directory, generation, log_file
+from ..folder import directory
 from ..folder.store_files import StoreFiles
+from ..log.checkpoint import Rest
 from ..log.log import Log
-from ..log.rest import Rest
 from ..log.ring import END
 from ..tree import lmdb_errors, lmdb_file, lock_file
 from ..tree.lmdb_file import RESERVE
@@ -105,7 +105,7 @@ class StoreMap:
             self._unmap()
             wanted = self._path / newer
             if not (wanted / directory.DATA).exists() and directory.generation(self._path) == self.generation:
-                raise StoreError(generation.missing(wanted))
+                raise StoreError(directory.missing_successor(wanted))
 
     def _map(self, folder: Path, size: int) -> None:
         options = self.options
@@ -137,13 +137,13 @@ class StoreMap:
             if not at_rest:
                 self.log = Log(folder, self.tree, readonly=options.readonly, durable=options.durability != "relaxed",
                                shares=not lockless, store_map=self, ceiling=options.max_map_size, rest=rest)
-                names += [log_file.LOG, log_file.STATE]
+                names += [directory.LOG, directory.STATE]
         self._files.follow(folder, names, None if self.log is None else self.log.ring.owner)
 
     def _successor(self) -> str | None:
         self._forget_last_commit()
         with self.begin_read() as txn:
-            return generation.successor(txn.get)
+            return directory.successor(txn.get)
 
     def begin_read(self) -> Any:
         """A read transaction of the opening, before any other can begin."""

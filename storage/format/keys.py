@@ -6,7 +6,7 @@
     0            02         name                                  a stream's name -> number
     0            03         number (8)  [group (4)]               a deleted stream or group, being swept
     0            04         the user's key                        durable state (tx.state)
-    0            05         9                                     up to where the log is in this state (log_file.py)
+    0            05         9                                     up to where the log is in this state (log/ring.py)
     0            06                                               the generation that supersedes this one
     0            10                                               the subject index: generation, counts
     0            11         subscription (8)                      a subscription

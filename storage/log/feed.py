@@ -24,16 +24,27 @@ from xxhash import xxh3_64_intdigest
 
 from .. import disk
 from ..errors import LockTimeout
-from ..folder import log_file
-from ..folder.log_file import HEADER
+from ..folder import directory
 from ..locks import ofd_lock
-from .record import HEAD, RECORD, decode, encode_change
-from .ring import APPLIED, END, FED, WORDS, Ring
+from .ring import (
+    AFTER_LARGE,
+    APPLIED,
+    END,
+    FED,
+    HEAD,
+    HEADER,
+    LEASE,
+    RECORD,
+    WORDS,
+    Ring,
+    decode,
+    encode_change,
+    ring_of,
+)
 
 Changes = list[tuple[bytes, bytes | None]]
 
 SEGMENTS = "segments"
-AFTER_LARGE = 0x5DEECE66D  # into the checksum, by a transaction that has no record
 LEAST_FREE = 16 << 20  # bytes that segments leave of the disk
 _LARGE = b"\x03"  # in a segment: the record of a transaction that the ring has none of
 
@@ -66,7 +77,7 @@ def keep(ring: Ring, start: int, chain: int, upto: int, whole: Changes | None) -
             covered = RECORD.pack(0, len(changes), start, 0, 0)[8:] + changes
             content = xxh3_64_intdigest(covered, chain).to_bytes(8, "little") + covered
         disk_now = os.statvfs(place)
-        if not ofd_lock.is_free(ring.locks, log_file.LEASE, 1) and (
+        if not ofd_lock.is_free(ring.locks, LEASE, 1) and (
                 disk_now.f_bavail * disk_now.f_frsize > len(content) + LEAST_FREE):
             with open(place / f"{start:020}", "wb", buffering=0) as file:
                 if file.write(content) == len(content):
@@ -88,18 +99,18 @@ class Feed:
 
     def open(self, store: bytes) -> None:
         """Take the lease. What a checkpoint that begins after this puts into LMDB is kept. LockTimeout: it is taken."""
-        self.size: int = log_file.ring_of(self.folder, store)
-        self.lease = ofd_lock.open_file(self.folder / log_file.STATE, os.O_RDWR)
+        self.size: int = ring_of(self.folder, store)
+        self.lease = ofd_lock.open_file(self.folder / directory.STATE, os.O_RDWR)
         try:
-            ofd_lock.take(self.lease, log_file.LEASE, 1)
+            ofd_lock.take(self.lease, LEASE, 1)
         except BlockingIOError:
             self.lease = None
             raise LockTimeout(f"another process copies or compacts {self.folder.parent}") from None
         clear(self.folder)
         (self.folder / SEGMENTS).mkdir()
-        with open(self.folder / log_file.LOG, "rb") as file:
+        with open(self.folder / directory.LOG, "rb") as file:
             self.ring: mmap.mmap = mmap.mmap(file.fileno(), HEADER + self.size, access=mmap.ACCESS_READ)
-        with disk.open_file(self.folder / log_file.STATE, os.O_RDWR) as shared:  # without the lease, as in Log
+        with disk.open_file(self.folder / directory.STATE, os.O_RDWR) as shared:  # without the lease, as in Log
             self.words: memoryview[int] = memoryview(mmap.mmap(shared.fileno(), 2 * WORDS))[WORDS:].cast("Q")
         self.words[FED] = 1
 
@@ -141,7 +152,7 @@ class Feed:
                             xxh3_64_intdigest(body, chain) == checksum):
                         return start, checksum, body
             if kept or after >= self.words[APPLIED]:
-                raise Overwritten(f"the log {self.folder / log_file.LOG} has no record at position {after} any more")
+                raise Overwritten(f"the log {self.folder / directory.LOG} has no record at position {after} any more")
 
     def segment(self, after: int) -> tuple[int, bytes]:
         """The segment that holds a position, and where it begins."""
@@ -162,7 +173,7 @@ class Feed:
         """Give the lease back, and remove the segments."""
         if self.lease is not None and not self.lease.closed:
             clear(self.folder)  # a checkpoint that finds no folder writes no more
-            ofd_lock.give_back(self.lease, log_file.LEASE, 1)
+            ofd_lock.give_back(self.lease, LEASE, 1)
             self.lease.close()
 
 

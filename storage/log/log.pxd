@@ -2,8 +2,7 @@
 
 cimport cython
 from .cursor cimport cursor_over
-from .record cimport decode, encode_change, read_u32
-from .ring cimport Ring
+from .ring cimport Ring, decode, encode_change, read_u32
 from .room cimport Room
 from .transaction cimport Overlay, Version, View, WriteTransaction
 

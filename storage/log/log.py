@@ -1,8 +1,8 @@
 """The log of one process: what it has followed of the ring, views of that and the tree, and commits.
 
-    ring.py       ─┐                                         ┌─ begin()  a view: the tree, and in front of it what was
-    records        ├─ position, chain ─ step by step ─ overlay          committed since
-    recovery.py   ─┘                                         └─ write()  a transaction; its commit appends a record
+    ring.py        ─ position, chain ─ step by step ─ overlay ─┬─ begin()  a view: the tree, and in front of it what was
+    records, damage                                            │           committed since
+                                                               └─ write()  a transaction; its commit appends a record
                                                                          checkpoint.py puts the overlay into the tree
 
     LMDB         [applied LSN, checksum there, LSN of the record that ends there, checksum before it], and the state of
@@ -11,7 +11,7 @@
         KEPT ≤ APPLIED ≤ FLUSHED ≤ END ≤ an orphan's end ≤ KEPT + ring size
                floor of the overlay ≤ position of this process ≤ END
 
-A process that enters, and finds itself alone, takes the end of the valid chain for END (recovery.py). One that enters
+A process that enters, and finds itself alone, takes the end of the valid chain for END (ring.py). One that enters
 beside others, and finds an orphan with no writer at work, takes it in for all: its call was killed, and an opening
 shows it, or none. The number of the last transaction is the log's end.
 """
@@ -29,8 +29,7 @@ from typing import Any
 
 from raxlog.storage import disk
 from raxlog.storage.errors import CorruptionError, LockTimeout, StoreError
-from raxlog.storage.folder import directory, log_file
-from raxlog.storage.folder.log_file import HEADER
+from raxlog.storage.folder import directory
 from raxlog.storage.format import records
 from raxlog.storage.format.keys import STORE_KEY
 from raxlog.storage.locks import ofd_lock, shared_file
@@ -44,31 +43,32 @@ from xxhash import xxh3_64_intdigest
 from .. import clocks
 from .. import crash_point as crash_points
 from . import feed
-from .checkpoint import Checkpoints, put_changes, unseal
+from .checkpoint import Checkpoints, Rest, put_changes, unseal
 from .cursor import cursor_over  # cimport
-from .record import (
-    HEAD,
-    RECORD,
-    decode,  # cimport
-    encode_change,  # cimport
-    read_u32,  # cimport
-)
-from .recovery import find_damage, holds
-from .rest import Rest
 from .ring import (
     AGED,
     APPLIED,
+    APPLIED_KEY,
     CLOCK,
     END,
     FED,
     FLUSHED,
     GIVEN,
+    HEAD,
+    HEADER,
+    INSIDE,
     KEPT,
     LARGE,
     OWNER,
+    RECORD,
     WORDS,
     LogError,
     Ring,  # cimport
+    decode,  # cimport
+    encode_change,  # cimport
+    find_damage,
+    holds,
+    read_u32,  # cimport
 )
 from .room import (
     Map,
@@ -129,8 +129,8 @@ class Log:
         self.checkpoints: Checkpoints = None  # type: ignore[assignment]  # until it has entered; where it is only read
         with self.begin_raw() as raw:
             owner = records.store_row(raw.get(STORE_KEY), folder.parent)[1]
-            if raw.get(log_file.APPLIED) is None:
-                raise CorruptionError(f"the data file beside {folder / log_file.LOG} knows of no log")
+            if raw.get(APPLIED_KEY) is None:
+                raise CorruptionError(f"the data file beside {folder / directory.LOG} knows of no log")
         self.ring: Ring = Ring(folder, owner, readonly=readonly, shares=shares)
         self.every: int = self.ring.size // 4
         try:
@@ -149,7 +149,7 @@ class Log:
         """A copy of the tree with all that a view sees. The log goes on beside it."""
         held = view.lmdb()
         self.tree.copy(place, held)
-        changes = view.overlay.changes(unseal(held.get(log_file.APPLIED))[0], view.upto)
+        changes = view.overlay.changes(unseal(held.get(APPLIED_KEY))[0], view.upto)
         if changes:
             size = 2 * os.stat(f"{place}/{directory.DATA}").st_size + MOST_MEMORY
             with Tree(Path(place), 8 * size) as made, made.write() as raw:
@@ -165,13 +165,13 @@ class Log:
             # One enters at a time. Else one that finds another at this could come in beside it, just as that is killed:
             # each would take the words for those of a process before, and nothing would have written them.
             ofd_lock.enter(ring.locks, ring.path.parent.parent)
-            if not ofd_lock.is_free(ring.locks, log_file.INSIDE, 1):
-                ofd_lock.take(ring.locks, log_file.INSIDE, 1, shared=True)
+            if not ofd_lock.is_free(ring.locks, INSIDE, 1):
+                ofd_lock.take(ring.locks, INSIDE, 1, shared=True)
                 ofd_lock.leave(ring.locks)
                 self.take_orphan()
                 return
         with self.begin_raw() as raw:
-            applied, chain, begun = unseal(raw.get(log_file.APPLIED))
+            applied, chain, begun = unseal(raw.get(APPLIED_KEY))
             self.seen = raw.id(), applied, chain
             self.reach(applied, chain, begun)
             overlay = self.overlay = Overlay(applied)
@@ -198,7 +198,7 @@ class Log:
         if ring.locks is not None:
             if not self.readonly:
                 feed.clear(ring.path.parent)
-            ofd_lock.take(ring.locks, log_file.INSIDE, 1, shared=True)
+            ofd_lock.take(ring.locks, INSIDE, 1, shared=True)
             ofd_lock.leave(ring.locks)
 
     def take_orphan(self) -> None:
@@ -223,14 +223,14 @@ class Log:
                     self.step(raw, self.overlay)
                 if self.ring.record_after(self.pos, self.chain) is not None:  # one call can leave one record
                     raise CorruptionError(
-                        f"the file {log_file.STATE} beside {self.ring.path} says that the log ends before it does"
+                        f"the file {directory.STATE} beside {self.ring.path} says that the log ends before it does"
                     )
                 crash_points.crash_point("log.orphan")
                 self.ring.words[END] = self.ring.words[FLUSHED] = self.pos
 
     def look(self, raw: Any) -> tuple[int, int, int]:
         """Learn what LMDB's snapshot has applied: its number, the LSN, the checksum there."""
-        applied, chain, _ = unseal(raw.get(log_file.APPLIED))
+        applied, chain, _ = unseal(raw.get(APPLIED_KEY))
         seen = (raw.id(), applied, chain)
         if not self.is_slotless:
             self.seen = seen

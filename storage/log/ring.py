@@ -1,13 +1,29 @@
-"""The ring: the records of the log, each chained to the one before, and the words that processes share about them.
+"""The ring: the log's file, the records in it, each chained to the one before, and the words that processes share.
+
+    log          a header, and the ring, written with zeros once
+
+    +----------+---------+-----------+----------+--------------+-------------+
+    | xxh3_64  | magic   | version   | ring     | store's ID   | zeros …     |  ring …
+    +----------+---------+-----------+----------+--------------+-------------+
+      8          8         8           8 (bytes)  16             up to 4,096    integers little-endian
+
+It lies beside the data file, of which the record APPLIED_KEY says up to where it holds what the log does. A data file
+with that record is never used without its log.
 
     LSN ─ an ever-growing byte position; place = LSN mod ring size
-    record    checksum, length, LSN, pages freed, epoch, changes (record.py)
+    record    checksum (8), seeded by the one before │ length (4) │ LSN (8) │ pages freed (4) │ epoch (4) │ changes
               epoch: random per opening, two more in each lap; odd where every earlier record was on disk already.
               It keeps a stale record from being valid after a write that was torn, or that a power cut has taken
 
-    log          a header, and the ring, written with zeros once (log_file.py)
+    change    0 delete │ 1 put │ 2 delta: the first 48 bytes, how many behind them to keep, new bytes
+    delete    0 │ key length (2) │ key
+    put       1 │ key length (2) │ value length (4) │ key │ value
+    delta     2 │ key length (2) │ kept (4) │ new (4) │ key │ 48 bytes │ the new bytes
+
+A delta is relative to the value before: a node that has grown is its old form up to the end mark.
+
     log-state    two pages: the words of the checkpoint's lock; then words of all processes. Byte 0 is locked by all
-                 that are inside
+                 that are inside, byte 2 by the follower of a feed
 
     0 END        what counts                           5 GIVEN   pages that the last checkpoint may have given back
     1 APPLIED    up to where LMDB has it               6 OWNER   two words: the store's ID
@@ -17,7 +33,17 @@
     4 AGED       empty commits of LMDB's, counted
 
 What is behind END, and valid in the chain, is an orphan: of a call that was killed, or is under way.
+
+Where no other process is inside, the end for one that enters is that of the valid chain, whatever the word END says.
+Records were there behind it, and are damaged, where
+
+    the words know     OWNER is this store, and FLUSHED lies further: what was on disk once is
+    the tree knows     nothing follows the applied LSN, and the record that ends there is not in the ring
+    a record knows     one behind the end says that all before it had been on disk
+
+In all other cases what is behind the end was never durable: a torn write, or one that a power cut has taken.
 """
+
 
 from __future__ import annotations
 
@@ -25,24 +51,87 @@ import array
 import contextlib
 import mmap
 import os
+import resource
 import struct
+from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from raxlog.storage import disk
-from raxlog.storage.folder import log_file
-from raxlog.storage.folder.log_file import HEADER
+from raxlog.storage.errors import CorruptionError, UnsupportedFormat
+from raxlog.storage.folder.directory import LOG, STATE
+from raxlog.storage.format import keys, records
 from raxlog.storage.locks import ofd_lock
 from raxlog.storage.tree import lmdb_errors, lock_file
 from xxhash import xxh3_64_intdigest
 
-from .record import HEAD, RECORD
-
 SOURCE_HASH = ""
 
+INSIDE, LEASE = 0, 2  # bytes of log-state, locked: by all inside, by that of a feed
+APPLIED_KEY = keys.family(0, keys.LOG) + b"\x09"
+UNUSED = records.seal(APPLIED_KEY, [0, 0, 0, 0])  # the record of a log that holds nothing
+HEADER = 4096
+VERSION = 1
+RING = 1 << 20  # bytes
+LEAST = 1 << 16
+_MAGIC = b"raxlog\x00\x01"
+_FIELDS = struct.Struct("<8sQQ16s")
+HEAD = 28
+RECORD = struct.Struct("<QIQII")
+DELTA_HEAD = 48
+CHUNK = 256
+_PUT = struct.Struct("<BHI")
+_DELTA = struct.Struct("<BHII")
+_DELETE = struct.Struct("<BH")
 END, APPLIED, FLUSHED, LARGE, AGED, GIVEN, OWNER, FED, KEPT, CLOCK = 0, 1, 2, 3, 4, 5, 6, 8, 9, 10
 WORDS = 4096  # their place in log-state
+AFTER_LARGE = 0x5DEECE66D  # into the checksum, by a transaction that has no record
+
+
+def create_log(folder: Path, store: bytes, room: int) -> None:
+    """Make the log of a data file that may take ``room`` bytes, on disk, and what processes share. OSError.
+
+    The folder is flushed after it.
+    """
+    free = os.statvfs(folder)
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = min(room, free.f_bavail * free.f_frsize, RING * 8 if limit == resource.RLIM_INFINITY else limit)
+    ring = min(RING, max(LEAST, room // 8 & -HEADER))
+    body = _FIELDS.pack(_MAGIC, VERSION, ring, store).ljust(HEADER - 8, b"\0")
+    with open(folder / LOG, "wb", buffering=LEAST) as file:
+        file.write(xxh3_64_intdigest(body).to_bytes(8, "little") + body)
+        for start in range(0, ring, LEAST):
+            file.write(bytes(min(LEAST, ring - start)))
+        file.flush()
+        os.fsync(file.fileno())
+    (folder / STATE).write_bytes(bytes(2 * HEADER))
+
+
+def ring_of(folder: Path, store: bytes) -> int:
+    """The size of the ring of the log there, which is this store's. CorruptionError, UnsupportedFormat."""
+    path = folder / LOG
+    try:
+        with open(path, "rb", buffering=0) as file:
+            header, size = file.read(HEADER), os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        raise CorruptionError(
+            f"the log {path} is missing: without it what has been acknowledged last may be lost"
+        ) from None
+    if len(header) < HEADER or xxh3_64_intdigest(header[8:]) != int.from_bytes(header[:8], "little"):
+        raise CorruptionError(f"the header of the log {path} fails its check")
+    magic, version, ring, owner = _FIELDS.unpack_from(header, 8)
+    if magic != _MAGIC or version > VERSION:
+        raise UnsupportedFormat(
+            f"{path} is a log of format {version}; this raxlog reads up to {VERSION}. Open it with a newer raxlog."
+        )
+    if owner != store:
+        raise CorruptionError(f"{path} is the log of another store: not what this one has acknowledged is in it")
+    if ring < 4 * HEADER or ring % HEADER:
+        raise CorruptionError(f"the log {path} states a ring of {ring} bytes, which no log has")
+    if size != HEADER + ring:
+        raise CorruptionError(f"the log {path} is cut off or lengthened: it has {size} bytes, and had {HEADER + ring}")
+    return int(ring)
 
 
 class LogError(lmdb_errors.Error):
@@ -68,14 +157,14 @@ class Ring:
     """
 
     def __init__(self, folder: Path, owner: bytes, *, readonly: bool, shares: bool) -> None:
-        self.path: Path = folder / log_file.LOG
+        self.path: Path = folder / LOG
         self.owner: tuple[int, int] = struct.unpack("<QQ", owner)
-        self.size: int = log_file.ring_of(folder, owner)
+        self.size: int = ring_of(folder, owner)
         self.epoch: int = int.from_bytes(os.urandom(4), "little") & ~1
         self.locks: Any = None  # log-state, for its locks
         self.shared: mmap.mmap = mmap.mmap(-1, 2 * WORDS)
         self.words: memoryview[int] = memoryview(array.array("Q", bytes(128)))
-        state = folder / log_file.STATE
+        state = folder / STATE
         if shares:
             self.open_state(state)
         else:
@@ -102,7 +191,7 @@ class Ring:
         self.file = self.synced = -1
         if self.locks is not None and not self.locks.closed:  # what is mapped would keep the locks with it
             with disk.ErrorsIgnored():
-                ofd_lock.give_back(self.locks, log_file.INSIDE, 0)
+                ofd_lock.give_back(self.locks, INSIDE, 0)
         self.words = memoryview(array.array("Q", [self.words[at] for at in range(16)]))
         for mapped in (self.map, self.shared):
             with contextlib.suppress(BufferError):  # another thread looks into it at this moment: it goes with the ring
@@ -162,3 +251,167 @@ class Ring:
         with DiskErrors():
             os.fdatasync(file)
         self.words[FLUSHED] = max(end, self.words[FLUSHED])
+
+
+# -- what is damage, and what is only behind the end ------------------------------------
+
+
+def find_damage(ring: Ring, end: int, last_epoch: int, is_short: bool) -> CorruptionError | None:
+    """What is wrong where the chain ``is_short``, or a record behind its end shows that it is.
+
+    ``last_epoch``: that of the opening that wrote the last record of the chain.
+
+    A sector of a torn write beside one of the lap before can look like a record's head, with that one's epoch. So
+    what shows more must be valid behind what can be a record's head, or of an epoch that is known, in this lap.
+    """
+    size, lap = ring.size, end - end % ring.size
+    missing, _, lsn, _, epoch = RECORD.unpack(ring.map[HEADER + end - lap :][:HEAD].ljust(HEAD, b"\0"))
+    # The head at the end itself may be whole where what follows it is torn: then its epoch is known, too.
+    known = {last_epoch, ring.first_epoch(end, epoch) if lsn == end else last_epoch}
+
+    def shows_more(first: int, place: int, can_be_known: bool) -> bool:
+        """Whether the record there, or what is valid behind it or in its place, says that all before was on disk."""
+        checksum, length, _, _, epoch = RECORD.unpack_from(ring.map, HEADER + place)
+        after = place + HEAD + length
+        return (
+            (can_be_known and epoch & 1 and ring.first_epoch(first, epoch) in known)
+            or says_all_before(ring, place, first, missing)  # it follows the one that is damaged
+            or says_all_before(ring, after, first + HEAD + length, checksum)
+        )
+
+    # This lap, behind the chain's end: wherever one begins, for what is damaged may have had any length.
+    for lsn in heads_behind(ring, end):
+        length = RECORD.unpack_from(ring.map, HEADER + lsn - lap)[1]
+        is_short = is_short or (0 < length <= size - (lsn - lap) - HEAD and shows_more(lsn, lsn - lap, True))
+    # A later lap, from its beginning on, one behind the other: the first may be the chain's next, and torn.
+    place, first = 0, ring.lsn_at(0)
+    while not is_short and first % size == 0 and first > end and ring.lsn_at(place) == first + place:
+        length = RECORD.unpack_from(ring.map, HEADER + place)[1]
+        if not 0 < length <= size - place - HEAD:
+            break
+        is_short = shows_more(first + place, place, place > 0 or first != lap + size)
+        place += HEAD + length
+    return None if not is_short else CorruptionError(
+        f"the log {ring.path} is damaged at byte {HEADER + end - lap}: what has been acknowledged there, or behind "
+        "it, cannot be read"
+    )
+
+
+def heads_behind(ring: Ring, end: int) -> Iterator[int]:
+    """The LSNs of this lap, behind ``end``, where the ring has bytes like those of a record's head."""
+    lap = end - end % ring.size
+    behind = lap + ring.size
+    for first in range(end & ~0xFFFF, behind, 1 << 16):  # the LSNs of one round share six bytes
+        begin = max(first, end + 1)
+        piece = ring.map[HEADER + begin - lap : HEADER + min(first + (1 << 16), behind) - lap + HEAD]
+        used = len(piece) if first else len(piece.rstrip(b"\0")) + HEAD  # zeros, where none has been written yet
+        upper = (first >> 16).to_bytes(6, "little")
+        found = piece.find(upper, HEAD - 14, used)
+        while found >= 0:
+            start = found - HEAD + 14
+            if start + HEAD <= len(piece) and RECORD.unpack_from(piece, start)[2] == begin + start:
+                yield begin + start
+            found = piece.find(upper, found + 1, used)
+
+
+def says_all_before(ring: Ring, place: int, lsn: int, chain: int) -> bool:
+    """Whether there is a valid record behind one with this checksum, and all before it had been on disk."""
+    record = ring.record_at(place, lsn, chain)
+    return record is not None and bool(record[24] & 1)
+
+
+def holds(ring: Ring, upto: int, chain: int, begun: tuple[int, int]) -> bool:
+    """Whether the record that ends where LMDB's state does is in the ring, if there is one."""
+    start, seed = begun
+    if start == upto:
+        return True
+    record = ring.record_at(start % ring.size, start, seed)
+    return record is not None and int.from_bytes(record[:8], "little") in (chain, chain ^ AFTER_LARGE)
+
+
+# -- a record's changes -----------------------------------------------------------------
+
+
+def encode_change(parts: list[bytes], key: bytes, value: bytes | None, base: bytes | None) -> None:
+    """Append a change to the record's parts."""
+    if value is None:
+        parts.append(_DELETE.pack(0, len(key)))
+        parts.append(key)
+        return
+    size = len(value)
+    if base is not None and size > 256 and len(base) > 256:
+        front = common_front(value, base)
+        if size - front < size // 2:
+            parts.append(_DELTA.pack(2, len(key), front - DELTA_HEAD, size - front))
+            parts.append(key)
+            parts.append(value[:DELTA_HEAD])
+            parts.append(value[front:])
+            return
+    parts.append(_PUT.pack(1, len(key), size))
+    parts.append(key)
+    parts.append(value)
+
+
+def is_same(left: bytes, right: bytes, at: int, size: int) -> bool:  # cimport
+    """Whether both have the same bytes there."""
+    return left[at : at + size] == right[at : at + size]
+
+
+def common_front(value: bytes, base: bytes) -> int:
+    """Up to where both are equal, behind the head; the head counts as equal."""
+    left = value
+    right = base
+    at = len(base) - 1  # a node that has grown is its old form up to the end mark
+    if len(value) > at and is_same(left, right, DELTA_HEAD, at - DELTA_HEAD):
+        return at
+    limit = min(len(value), len(base))
+    at = DELTA_HEAD
+    while at + CHUNK <= limit and is_same(left, right, at, CHUNK):
+        at += CHUNK
+    while at < limit and left[at] == right[at]:
+        at += 1
+    return at
+
+
+def decode(record: bytes, at: int, base_of: Callable[[bytes], bytes]) -> list[tuple[bytes, bytes | None]]:
+    """The changes of a record from there on: keys, with whole values, None where deleted.
+
+    ``base_of`` gives the value that a delta is relative to; an empty one, of a damaged store, is all that is left.
+    """
+    found: list[tuple[bytes, bytes | None]] = []
+    size = len(record)
+    raw = record
+    while at < size:
+        kind = raw[at]
+        klen = raw[at + 1] | raw[at + 2] << 8
+        value: bytes | None = None
+        if kind == 0:
+            at += 3
+            key = record[at : at + klen]
+            at += klen
+        elif kind == 1:
+            vlen = read_u32(record, at + 3)
+            at += 7
+            key = record[at : at + klen]
+            at += klen
+            value = record[at : at + vlen]
+            at += vlen
+        else:
+            front = read_u32(record, at + 3)
+            middle = read_u32(record, at + 7)
+            at += 11
+            key = record[at : at + klen]
+            at += klen
+            base = base_of(key)
+            value = base and b"".join((record[at : at + DELTA_HEAD], base[DELTA_HEAD : DELTA_HEAD + front],
+                                       record[at + DELTA_HEAD : at + DELTA_HEAD + middle]))
+            at += DELTA_HEAD + middle
+        found.append((key, value))
+    return found
+
+
+def read_u32(body: bytes, at: int) -> int:
+    """The little-endian uint32 at ``at``."""
+    left = body
+    high = left[at + 3]  # of a C type of its own: 24 places up, its highest bit would be the sign of an int
+    return left[at] | left[at + 1] << 8 | left[at + 2] << 16 | high << 24

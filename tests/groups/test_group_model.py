@@ -43,7 +43,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from raxlog import NoGroup, StreamID, TransactionError
-from raxlog.storage.folder import log_file
+from raxlog.storage.log import ring
 from raxlog.stream import stream as stream_module
 from raxlog.stream.entries.header import number_of
 from raxlog.stream.group import deliver as group_read_module
@@ -336,7 +336,7 @@ class GroupsBesideDicts(GroupMoves):
         for key in self.world.state:
             del self.store.state[key]
         with self.store._env.read() as txn:
-            left = [key.hex() for key, _ in txn.cursor() if key != log_file.APPLIED]
+            left = [key.hex() for key, _ in txn.cursor() if key != ring.APPLIED_KEY]
         assert left == ["000000000000000001"]
 
 

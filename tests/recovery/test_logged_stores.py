@@ -13,7 +13,7 @@ import forkserver
 import pytest
 import raxlog
 import second_reader
-from raxlog.storage.folder import log_file
+from raxlog.storage.log import ring
 from raxlog.stream.columns.arrow import projection
 from raxlog.tools.spark import scan
 from raxlog.tools.spark.location import find
@@ -54,7 +54,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def log_of(path: Path) -> Path:
-    return path / "000001" / log_file.LOG
+    return path / "000001" / ring.LOG
 
 
 def numbers(store: raxlog.Store) -> list[int]:
@@ -63,7 +63,7 @@ def numbers(store: raxlog.Store) -> list[int]:
 
 def records_of(path: Path) -> list[int]:
     """Where the records of the ring begin, in the file: it has not been used twice."""
-    content, at, found = log_of(path).read_bytes(), log_file.HEADER, []
+    content, at, found = log_of(path).read_bytes(), ring.HEADER, []
     while (length := int.from_bytes(content[at + 8 : at + 12], "little")) and at + 28 + length <= len(content):
         found.append(at)
         at += 28 + length
@@ -209,7 +209,7 @@ def test_a_snapshot_holds_what_only_the_log_does(killed: Path, tmp_path: Path) -
     with raxlog.open(tmp_path / "restored") as store:
         assert numbers(store) == list(range(COMMITS + 1))
         store.stream("s").append({"n": COMMITS + 1})
-    assert not (tmp_path / "full" / "000001" / log_file.LOG).exists()
+    assert not (tmp_path / "full" / "000001" / ring.LOG).exists()
 
 
 def test_a_scan_of_spark_reads_what_only_the_log_holds_from_the_store_and_from_its_shards(

@@ -85,14 +85,14 @@ def test_a_store_can_be_opened_at_any_moment_of_a_compaction(tmp_path: Path) -> 
 
 def test_the_storm_catches_a_writer_that_goes_on_in_a_superseded_generation(tmp_path: Path) -> None:
     """The control: one writer, blind to the mark, must be found out."""
-    from raxlog.storage.folder import generation  # noqa: PLC0415
+    from raxlog.storage.folder import directory  # noqa: PLC0415
 
     path = tmp_path / "s.rax"
     raxlog.open(path).close()
 
     def write_blindly(say: Say) -> None:
         with raxlog.open(path) as store:
-            generation.successor = lambda get: None  # type: ignore[assignment]
+            directory.successor = lambda get: None  # type: ignore[assignment]
             for n in range(3):
                 store.stream("w").append({"n": n})
                 say(n)

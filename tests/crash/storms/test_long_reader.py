@@ -14,7 +14,7 @@ import raxlog
 from children import Child
 from counting import checkpoint
 from crash_parts import churn, size
-from raxlog.storage.folder import log_file
+from raxlog.storage.log import ring
 
 pytestmark = pytest.mark.storm
 
@@ -26,7 +26,7 @@ def test_the_file_finds_its_size_beside_long_reads_and_their_lag_is_told(tmp_pat
 def test_the_control_a_read_that_never_ends_lets_the_file_grow_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_file, "RING", log_file.LEAST)  # as in the test above: there are many checkpoints
+    monkeypatch.setattr(ring, "RING", ring.LEAST)  # as in the test above: there are many checkpoints
     path = tmp_path / "s.rax"
     with raxlog.open(path, durability="relaxed") as store:
         for _ in range(100):

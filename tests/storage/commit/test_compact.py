@@ -467,11 +467,11 @@ def test_compact_waits_no_longer_than_the_lock_timeout(path: Path) -> None:
 
 def test_a_mark_that_leads_nowhere_is_an_error_not_an_endless_search(path: Path) -> None:
     fill(path, 30)
-    from raxlog.storage.folder import generation  # noqa: PLC0415
+    from raxlog.storage.folder import directory  # noqa: PLC0415
     from raxlog.storage.format import records  # noqa: PLC0415
 
     with lmdb.open(str(path / "000001"), map_size=1 << 30) as env, env.begin(write=True) as txn:
-        txn.put(generation.MARK, records.seal(generation.MARK, [7]))
+        txn.put(directory.MARK, records.seal(directory.MARK, [7]))
     with pytest.raises(raxlog.StoreError):
         raxlog.open(path)
 

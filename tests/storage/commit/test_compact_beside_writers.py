@@ -16,7 +16,7 @@ import pytest
 import raxlog
 from children import Child
 from raxlog.storage.engine import compaction
-from raxlog.storage.folder import log_file
+from raxlog.storage.log import ring
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 
@@ -26,7 +26,7 @@ Say = Callable[[Any], None]
 @pytest.fixture(autouse=True)
 def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let new stores have a small log: it is used again and again during a copy."""
-    monkeypatch.setattr(log_file, "RING", log_file.LEAST)
+    monkeypatch.setattr(ring, "RING", ring.LEAST)
 
 
 def fill(path: Path, entries: int = 300) -> None:

@@ -16,8 +16,8 @@ import pytest
 import raxlog
 from children import Child
 from environment_cases import everything_in, numbers
-from raxlog.storage.folder import log_file
 from raxlog.storage.format import keys, records
+from raxlog.storage.log import ring
 from raxlog.storage.trees.rax import Rax
 
 UNOWNED = 65534
@@ -104,10 +104,10 @@ def test_a_user_without_write_permission_reads_what_a_killed_process_has_left_in
     with Child(commit) as child:
         child.all_heard()
         child.wait()
-    state = (public_path / "000001" / log_file.STATE).read_bytes()
+    state = (public_path / "000001" / ring.STATE).read_bytes()
     if is_damaged:
-        with (public_path / "000001" / log_file.LOG).open("r+b") as file:
-            file.seek(log_file.HEADER + int.from_bytes(state[4096:4104], "little") - 1)
+        with (public_path / "000001" / ring.LOG).open("r+b") as file:
+            file.seek(ring.HEADER + int.from_bytes(state[4096:4104], "little") - 1)
             last = file.read(1)[0]
             file.seek(-1, os.SEEK_CUR)
             file.write(bytes([last ^ 1]))
@@ -216,7 +216,7 @@ def test_a_user_who_may_register_by_now_reads_on_beside_the_writer(public_path: 
 
     with _as_nobody(use) as child:
         assert child.heard() == [1]
-        for name in ("lock.mdb", log_file.STATE):
+        for name in ("lock.mdb", ring.STATE):
             (public_path / "000001" / name).chmod(0o666)
         with raxlog.open(public_path) as store:
             store.stream("s").append({"n": 2})

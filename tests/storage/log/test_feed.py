@@ -15,7 +15,7 @@ import pytest
 import raxlog
 import second_reader
 from children import Child
-from raxlog.storage.folder import log_file
+from raxlog.storage.log import ring as log_ring
 from raxlog.storage.log.checkpoint import unseal
 from raxlog.storage.log.feed import SEGMENTS, Feed, Overwritten
 
@@ -28,7 +28,7 @@ Say = Callable[[Any], None]
 @pytest.fixture(autouse=True)
 def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let new stores have a small log."""
-    monkeypatch.setattr(log_file, "RING", RING)
+    monkeypatch.setattr(log_ring, "RING", RING)
 
 
 class Follower:
@@ -41,7 +41,7 @@ class Follower:
         self.log.checkpoints.make(True)
         with self.log.tree.begin() as txn:
             self.rows = dict(txn.cursor())
-        self.at, self.chain, *_ = unseal(self.rows.pop(log_file.APPLIED))
+        self.at, self.chain, *_ = unseal(self.rows.pop(log_ring.APPLIED_KEY))
         self.seen = 0
 
     def follow(self) -> None:
@@ -99,7 +99,7 @@ def test_a_follower_has_what_the_store_has_however_slow_it_is(path: Path) -> Non
         with follower.log.begin() as view:
             assert follower.at == view.upto
             rows = dict(view.cursor().iternext())
-        del rows[log_file.APPLIED]
+        del rows[log_ring.APPLIED_KEY]
         assert follower.rows == rows
         follower.feed.close()
         follower.log.checkpoints.make(True)  # one under way as the feed was closed may have put a segment back
@@ -123,7 +123,7 @@ def test_the_second_reader_reads_the_segments_as_their_page_has_them(path: Path)
         segments = store._env.map.generation / SEGMENTS
         assert len(list(segments.iterdir())) > 5
         rows, applied = second_reader.with_segments(first, segments, RING)
-        assert applied == second_reader.record(last.pop(log_file.APPLIED))
+        assert applied == second_reader.record(last.pop(log_ring.APPLIED_KEY))
         assert rows == last
         follower.feed.close()
 

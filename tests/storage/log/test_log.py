@@ -22,11 +22,11 @@ import lmdb
 import pytest
 import raxlog
 from children import Child
-from raxlog.storage.folder import log_file
 from raxlog.storage.format import records
 from raxlog.storage.locks import ofd_lock
 from raxlog.storage.locks.writer_lock import WriterLock
-from raxlog.storage.log import checkpoint, log, record, recovery, ring
+from raxlog.storage.log import checkpoint, log, ring
+from raxlog.storage.log import ring as log_ring
 from xxhash import xxh3_64_intdigest
 
 RING = 1 << 16
@@ -65,7 +65,7 @@ def numbers(store: raxlog.Store) -> list[int]:
 
 
 def log_of(path: Path) -> Path:
-    return path / "000001" / log_file.LOG
+    return path / "000001" / log_ring.LOG
 
 
 def change(file: Path, at: int, content: bytes) -> None:
@@ -81,7 +81,7 @@ def flip(file: Path, at: int) -> None:
 
 def header(file: Path, at: int, content: bytes) -> None:
     """Change the header of a log, checksum and all."""
-    page = bytearray(file.read_bytes()[: log_file.HEADER])
+    page = bytearray(file.read_bytes()[: log_ring.HEADER])
     page[at : at + len(content)] = content
     change(file, 0, xxh3_64_intdigest(bytes(page[8:])).to_bytes(8, "little") + page[8:])
 
@@ -97,7 +97,7 @@ def test_what_a_killed_process_has_committed_is_there(killed: Path) -> None:
 def forget_applied(file: Path) -> None:
     """As where a damaged page leads LMDB past the record that says up to where it has what the log does."""
     with lmdb.open(str(file.parent), create=False) as data, data.begin(write=True) as txn:
-        assert txn.delete(log_file.APPLIED)
+        assert txn.delete(log_ring.APPLIED_KEY)
 
 
 @pytest.mark.parametrize(("spoil", "said"), [
@@ -105,16 +105,16 @@ def forget_applied(file: Path) -> None:
     (lambda file: flip(file, 30), "header of the log"),
     (lambda file: flip(file, 0), "header of the log"),
     (lambda file: os.truncate(file, 100), "header of the log"),
-    (lambda file: os.truncate(file, log_file.HEADER + 2 * 4096), "cut off"),
+    (lambda file: os.truncate(file, log_ring.HEADER + 2 * 4096), "cut off"),
     (lambda file: header(file, 24, (RING * 2).to_bytes(8, "little")), "cut off or lengthened"),
     (lambda file: header(file, 24, bytes(8)), "ring of 0 bytes"),
     (lambda file: header(file, 24, (100).to_bytes(8, "little")), "ring of 100 bytes"),
     (lambda file: header(file, 24, (RING + 1).to_bytes(8, "little")), "ring of 65537 bytes"),
     (lambda file: header(file, 32, bytes(16)), "another store"),
-    (lambda file: flip(file, log_file.HEADER + 60), "acknowledged"),
-    (lambda file: flip(file, log_file.HEADER + 9), "acknowledged"),
-    (lambda file: change(file, log_file.HEADER, bytes(512)), "acknowledged"),
-    (lambda file: change(file, log_file.HEADER + 4096, bytes(512)), "acknowledged"),
+    (lambda file: flip(file, log_ring.HEADER + 60), "acknowledged"),
+    (lambda file: flip(file, log_ring.HEADER + 9), "acknowledged"),
+    (lambda file: change(file, log_ring.HEADER, bytes(512)), "acknowledged"),
+    (lambda file: change(file, log_ring.HEADER + 4096, bytes(512)), "acknowledged"),
     (forget_applied, "knows of no log"),
 ])
 @pytest.mark.parametrize("readonly", [False, True])
@@ -149,13 +149,13 @@ kill()
 @pytest.mark.parametrize("inside", [3, 60])
 def test_a_damaged_record_is_seen_by_those_of_the_next_lap_after_a_restart(path: Path, inside: int) -> None:
     place = int(run(path, OVER_THE_END)) % RING
-    shared = path / "000001" / log_file.STATE
+    shared = path / "000001" / log_ring.STATE
     (path.parent / "whole").mkdir()
     shutil.copytree(path, path.parent / "whole" / "s.rax")
     shared.write_bytes(bytes(8192))
-    flip(log_of(path), log_file.HEADER + place + inside)
+    flip(log_of(path), log_ring.HEADER + place + inside)
     for readonly in (True, False):
-        with pytest.raises(raxlog.CorruptionError, match=f"damaged at byte {log_file.HEADER + place}"):
+        with pytest.raises(raxlog.CorruptionError, match=f"damaged at byte {log_ring.HEADER + place}"):
             raxlog.open(path, readonly=readonly)
     with raxlog.open(path.parent / "whole" / "s.rax") as store:
         assert numbers(store) == list(range(60))
@@ -173,9 +173,9 @@ for n in range(2, 30):
 assert not log.checkpoints.made and log.pos < log.ring.size
 print(start, flush=True)
 kill()"""))
-    (path / "000001" / log_file.STATE).write_bytes(bytes(8192))
-    flip(log_of(path), log_file.HEADER + start + 10)  # its length
-    with pytest.raises(raxlog.CorruptionError, match=f"damaged at byte {log_file.HEADER + start}"):
+    (path / "000001" / log_ring.STATE).write_bytes(bytes(8192))
+    flip(log_of(path), log_ring.HEADER + start + 10)  # its length
+    with pytest.raises(raxlog.CorruptionError, match=f"damaged at byte {log_ring.HEADER + start}"):
         raxlog.open(path)
 
 
@@ -192,7 +192,7 @@ while store._env.map.log.pos < end:
     store.stream("s").append({{"n": 100, "x": "y" * 100}})
 kill()""")
     (path / "000001" / "data.mdb").write_bytes(data)
-    (path / "000001" / log_file.STATE).write_bytes(bytes(8192))
+    (path / "000001" / log_ring.STATE).write_bytes(bytes(8192))
     with pytest.raises(raxlog.CorruptionError, match="acknowledged"):
         raxlog.open(path)
 
@@ -201,7 +201,7 @@ kill()""")
 def test_a_log_goes_on_beyond_each_power_of_two(path: Path, bits: int) -> None:
     start = (1 << bits) - 500
     with lmdb.open(str(path / "000001"), create=False) as data, data.begin(write=True) as txn:
-        txn.put(log_file.APPLIED, records.seal(log_file.APPLIED, [start, 7, start, 7]))
+        txn.put(log_ring.APPLIED_KEY, records.seal(log_ring.APPLIED_KEY, [start, 7, start, 7]))
     with raxlog.open(path) as store:
         for n in range(0, 20, 2):
             store.stream("s").append({"n": n})
@@ -232,7 +232,7 @@ def test_the_log_of_another_store_is_refused(killed: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("state", [b"\xff" * 8192, b"", os.urandom(8192)])
 def test_what_the_shared_file_says_does_not_count_for_the_first_to_enter(killed: Path, state: bytes) -> None:
-    shared = killed / "000001" / log_file.STATE
+    shared = killed / "000001" / log_ring.STATE
     shared.write_bytes(state)
     with raxlog.open(killed) as store:
         assert numbers(store) == list(range(40))
@@ -244,14 +244,14 @@ def test_what_the_shared_file_says_does_not_count_for_the_first_to_enter(killed:
 def test_an_end_that_lies_beyond_the_records_is_refused(path: Path) -> None:
     with raxlog.open(path) as store:
         store.stream("s").append({"n": 0})
-        content = (path / "000001" / log_file.STATE).read_bytes()
+        content = (path / "000001" / log_ring.STATE).read_bytes()
         end = int.from_bytes(content[4096:4104], "little")
-        change(path / "000001" / log_file.STATE, 4096, (end + 100).to_bytes(8, "little"))
+        change(path / "000001" / log_ring.STATE, 4096, (end + 100).to_bytes(8, "little"))
         with pytest.raises(raxlog.CorruptionError, match="said to end"):
             numbers(store)
         with pytest.raises(raxlog.CorruptionError, match="said to end"):
             store.stream("s").append({"n": 1})
-        change(path / "000001" / log_file.STATE, 4096, content[4096:4104])
+        change(path / "000001" / log_ring.STATE, 4096, content[4096:4104])
         store.stream("s").append({"n": 1})
         assert numbers(store) == [0, 1]
 
@@ -260,7 +260,7 @@ def test_an_end_that_lies_beyond_the_records_is_refused(path: Path) -> None:
 def test_an_end_that_lies_before_acknowledged_records_hides_none_of_them(path: Path, durability: str) -> None:
     """Three commits before the end. What is on disk shows the end all the same; else one record can be a killed call's,
     and not three."""
-    shared = path / "000001" / log_file.STATE
+    shared = path / "000001" / log_ring.STATE
     with raxlog.open(path, durability=durability) as store:
         inside = store._env.map.log
         places = []
@@ -284,7 +284,7 @@ def test_an_end_that_lies_before_acknowledged_records_hides_none_of_them(path: P
         assert numbers(store) == list(range(10 + (durability == "commit")))
 
 
-@pytest.mark.parametrize("size", [0, log_file.HEADER, log_file.HEADER + RING - 1])
+@pytest.mark.parametrize("size", [0, log_ring.HEADER, log_ring.HEADER + RING - 1])
 def test_a_writer_notices_that_the_log_was_cut_off_in_use_and_saves_what_it_holds(path: Path, size: int) -> None:
     with raxlog.open(path) as store:
         for n in range(40):
@@ -301,7 +301,7 @@ def test_a_writer_notices_that_the_log_was_cut_off_in_use_and_saves_what_it_hold
         assert numbers(store) == list(range(40))
 
 
-@pytest.mark.parametrize("name", [log_file.LOG, log_file.STATE])
+@pytest.mark.parametrize("name", [log_ring.LOG, log_ring.STATE])
 def test_a_file_that_is_deleted_in_use_is_noticed(path: Path, name: str) -> None:
     with raxlog.open(path) as store:
         store.stream("s").append({"n": 0})
@@ -362,8 +362,8 @@ def test_a_medium_that_cannot_be_written_shows_that_the_last_record_is_damaged(k
 
 def last_byte(path: Path) -> int:
     """The last byte of the log's last record, in its file."""
-    end = int.from_bytes((path / "000001" / log_file.STATE).read_bytes()[4096:4104], "little")
-    return log_file.HEADER + (end - 1) % RING
+    end = int.from_bytes((path / "000001" / log_ring.STATE).read_bytes()[4096:4104], "little")
+    return log_ring.HEADER + (end - 1) % RING
 
 
 def test_a_reader_beside_a_writer_sees_all_that_was_acknowledged(path: Path) -> None:
@@ -400,7 +400,7 @@ def test_a_compacted_store_has_a_log_again(path: Path) -> None:
         assert store.compact().generation == 2
         store.stream("s").append({"n": 500})
         assert numbers(store) == [495, 496, 497, 498, 499, 500]
-    assert (path / "000002" / log_file.LOG).exists()
+    assert (path / "000002" / log_ring.LOG).exists()
     with raxlog.open(path) as store:
         assert numbers(store)[-1] == 500
 
@@ -491,7 +491,7 @@ with raxlog.open(sys.argv[1]) as store:
 
 
 def test_two_that_find_the_words_of_all_missing_do_not_undo_what_the_other_writes_there(killed: Path) -> None:
-    (killed / "000001" / log_file.STATE).unlink()
+    (killed / "000001" / log_ring.STATE).unlink()
     with begin_program(MAKES_THE_WORDS_LATE, killed) as late, raxlog.open(killed) as store:
         store.stream("s").append({"n": 40})
         late.communicate(b"\n", timeout=60)
@@ -502,7 +502,7 @@ def test_two_that_find_the_words_of_all_missing_do_not_undo_what_the_other_write
 
 def test_a_process_that_is_killed_as_it_enters_first_leaves_that_to_those_that_wait(killed: Path) -> None:
     """Nothing has written the words yet that all share: the file is new, or has gone with the power."""
-    (killed / "000001" / log_file.STATE).write_bytes(bytes(8192))
+    (killed / "000001" / log_ring.STATE).write_bytes(bytes(8192))
     with begin_program(STOPS_AS_IT_ENTERS, killed) as first, begin_program(FINDS_THE_WAY_SHUT, killed) as second:
         assert second.stdin is not None
         assert second.stdout is not None
@@ -535,13 +535,13 @@ def test_an_opening_whose_closing_an_exception_has_struck_keeps_no_lock(
     take, give_back, struck = ofd_lock.take, ofd_lock.give_back, []
 
     def taken(file: Any, start: int, length: int, **more: bool) -> None:
-        if str(file.name) == str(killed / "000001" / log_file.STATE) and more:  # all has been looked at
+        if str(file.name) == str(killed / "000001" / log_ring.STATE) and more:  # all has been looked at
             struck.append("take")
             raise KeyboardInterrupt
         take(file, start, length, **more)
 
     def given_back(file: Any, start: int, length: int) -> None:
-        if str(file.name) == str(killed / "000001" / log_file.STATE):
+        if str(file.name) == str(killed / "000001" / log_ring.STATE):
             struck.append("give_back")
             raise KeyboardInterrupt
         give_back(file, start, length)
@@ -730,9 +730,9 @@ def test_what_looks_like_a_later_record_is_one_if_it_fits_and_is_of_a_known_open
     """Else it is the inside of a torn one, or a sector of it beside one of the lap before."""
     with raxlog.open(killed, readonly=True) as store:
         end = store._env.map.log.pos
-    opening = record.RECORD.unpack_from(log_of(killed).read_bytes(), log_file.HEADER)[4] | 1
+    opening = ring.RECORD.unpack_from(log_of(killed).read_bytes(), log_ring.HEADER)[4] | 1
     assert end < RING
-    behind = record.RECORD.pack(1 << 60, length, end + 100, 0, opening + other & 0xFFFFFFFF)
+    behind = ring.RECORD.pack(1 << 60, length, end + 100, 0, opening + other & 0xFFFFFFFF)
     with_behind(killed, end, behind, is_record)
 
 
@@ -743,16 +743,16 @@ def test_a_record_of_any_opening_that_is_valid_behind_a_torn_one_says_what_was_o
     """The number in the torn one's head may be any: its end may be a sector of the lap before."""
     with raxlog.open(killed, readonly=True) as store:
         end = store._env.map.log.pos
-    torn = record.RECORD.pack(1 << 60, 1000, end + 100, 0, 0x25252525).ljust(record.HEAD + 1000, b"%")
-    covered = record.RECORD.pack(0, 3, end + 100 + len(torn), 0, 0x77777776 | all_before_on_disk)[8:] + b"\0\0\0"
+    torn = ring.RECORD.pack(1 << 60, 1000, end + 100, 0, 0x25252525).ljust(ring.HEAD + 1000, b"%")
+    covered = ring.RECORD.pack(0, 3, end + 100 + len(torn), 0, 0x77777776 | all_before_on_disk)[8:] + b"\0\0\0"
     valid = xxh3_64_intdigest(covered, 1 << 60).to_bytes(8, "little") + covered
     with_behind(killed, end, torn + valid, bool(all_before_on_disk))
 
 
 def with_behind(killed: Path, end: int, behind: bytes, is_record: bool) -> None:
     """Open a store with something 100 bytes behind the end of its log, as after a power cut."""
-    (killed / "000001" / log_file.STATE).write_bytes(bytes(8192))
-    change(log_of(killed), log_file.HEADER + end % RING + 100, behind)
+    (killed / "000001" / log_ring.STATE).write_bytes(bytes(8192))
+    change(log_of(killed), log_ring.HEADER + end % RING + 100, behind)
     if is_record:
         with pytest.raises(raxlog.CorruptionError, match="acknowledged there, or behind it"):
             raxlog.open(killed)
@@ -773,13 +773,13 @@ for n in range(20000):
     if store._env.map.log.pos > {2 * RING} + 20_000 and n % 10 == 5:
         kill()""").split()
     end, size = int(ends[-1]), int(ends[-1]) - int(ends[-2])
-    (path / "000001" / log_file.STATE).write_bytes(bytes(8192))
+    (path / "000001" / log_ring.STATE).write_bytes(bytes(8192))
     place = end % RING + size
-    stale = log_of(path).read_bytes()[log_file.HEADER + place :][: record.HEAD]
-    assert record.RECORD.unpack(stale)[2] == end + size - RING
+    stale = log_of(path).read_bytes()[log_ring.HEADER + place :][: ring.HEAD]
+    assert ring.RECORD.unpack(stale)[2] == end + size - RING
     assert stale[24] & 1
-    new = record.RECORD.pack(1 << 60, size - record.HEAD, end + size, 0, 0)[:boundary]
-    change(log_of(path), log_file.HEADER + place, new + stale[boundary:])
+    new = ring.RECORD.pack(1 << 60, size - ring.HEAD, end + size, 0, 0)[:boundary]
+    change(log_of(path), log_ring.HEADER + place, new + stale[boundary:])
     with raxlog.open(path) as store:
         assert store._env.map.log.pos >= end
 
@@ -794,18 +794,18 @@ for upto in ({RING} + 15_000, {RING} + 20_000):
         store._env.map.log.checkpoints.make(True)  # so that the log holds nothing of the lap before any more
 print(store._env.map.log.pos, flush=True)
 kill()"""))
-    (path / "000001" / log_file.STATE).write_bytes(bytes(8192))
-    lap = log_of(path).read_bytes()[log_file.HEADER:]
+    (path / "000001" / log_ring.STATE).write_bytes(bytes(8192))
+    lap = log_of(path).read_bytes()[log_ring.HEADER:]
     at = 0
     heads = []
-    while at + record.HEAD <= RING and (head := record.RECORD.unpack_from(lap, at))[2] in (at, RING + at) and head[1]:
+    while at + ring.HEAD <= RING and (head := ring.RECORD.unpack_from(lap, at))[2] in (at, RING + at) and head[1]:
         heads.append(at)
-        at += record.HEAD + head[1]
+        at += ring.HEAD + head[1]
         if at == end % RING:  # on with those of the lap before, which begin somewhere behind
             at = next(place for place in range(at + 1, RING) if int.from_bytes(lap[place + 12 : place + 20], "little")
-                      == place and record.RECORD.unpack_from(lap, place)[1] < 1000)
+                      == place and ring.RECORD.unpack_from(lap, place)[1] < 1000)
     stale = [place for place in heads if place > end % RING][3]
-    change(log_of(path), log_file.HEADER + stale + 14, b"\x01\0\0\0\0\0" + b"\x03\x30\0\0\x03\x30\0\0")
+    change(log_of(path), log_ring.HEADER + stale + 14, b"\x01\0\0\0\0\0" + b"\x03\x30\0\0\x03\x30\0\0")
     with raxlog.open(path) as store:
         assert store._env.map.log.pos >= end
         assert set(numbers(store)) == {1}
@@ -994,7 +994,7 @@ def test_after_a_relaxed_flush_that_failed_nothing_is_written_but_through_a_new_
 
 def test_a_commit_waits_for_the_checkpoint_of_another_process_as_long_as_for_its_lock(path: Path) -> None:
     def hold(say: Callable[[Any], None]) -> None:
-        lock = WriterLock(log_of(path).with_name(log_file.STATE))
+        lock = WriterLock(log_of(path).with_name(log_ring.STATE))
         lock.acquire(5)
         say("held")
         time.sleep(60)
@@ -1099,7 +1099,7 @@ def with_entries(path: Path) -> bytes:
 
 
 def zeros_from(file: Path, place: int) -> None:
-    change(file, log_file.HEADER + place, bytes(RING - place))
+    change(file, log_ring.HEADER + place, bytes(RING - place))
 
 
 @pytest.mark.parametrize(("how", "shared"), [
@@ -1121,16 +1121,16 @@ def test_a_log_that_was_zeroed_or_is_an_older_copy_is_refused_after_a_restart(
     elif how == "older":
         log_there.write_bytes(older)
     elif how.startswith("cut off"):
-        os.truncate(log_there, log_file.HEADER + place + (1000 if how == "cut off and lengthened" else -10))
-        os.truncate(log_there, log_file.HEADER + RING)
+        os.truncate(log_there, log_ring.HEADER + place + (1000 if how == "cut off and lengthened" else -10))
+        os.truncate(log_there, log_ring.HEADER + RING)
     elif how == "its last record overwritten by its older self":  # the head is the present one
-        whole, at = log_there.read_bytes(), log_file.HEADER + place
+        whole, at = log_there.read_bytes(), log_ring.HEADER + place
         log_there.write_bytes(whole[: at - 40] + older[at - 40 :])
     else:
         behind = {"zeroed behind some records": 5_000, "zeroed from within the last record on": -50}
         zeros_from(log_there, place + behind.get(how, 0))
     if shared == "lost":
-        (path / "000001" / log_file.STATE).write_bytes(bytes(8192))
+        (path / "000001" / log_ring.STATE).write_bytes(bytes(8192))
     for readonly in (True, False):
         with pytest.raises(raxlog.CorruptionError, match="raxlog salvage"):
             raxlog.open(path, readonly=readonly)
@@ -1192,7 +1192,7 @@ def test_the_record_that_ends_at_the_checkpoint_stays_in_the_ring(path: Path, du
             store.stream("s").append({"n": n, "x": rng.randbytes(rng.choice([10, 1000, 5000, RING // 3 - 3000]))})
             store.stream("s").trim(maxlen=3)
             with inside.tree.begin() as txn:
-                upto, chain, begun = checkpoint.unseal(txn.get(log_file.APPLIED))
-            assert recovery.holds(inside.ring, upto, chain, begun), (n, upto, begun)
+                upto, chain, begun = checkpoint.unseal(txn.get(log_ring.APPLIED_KEY))
+            assert ring.holds(inside.ring, upto, chain, begun), (n, upto, begun)
             assert begun[0] < upto or upto == 0 or inside.ring.words[ring.END] == upto
         assert inside.pos > 20 * RING

@@ -22,10 +22,10 @@ from typing import Any
 
 import raxlog
 from crash_facts import SHARED, Facts, contents, known_or_told, markers, told
-from raxlog.storage.folder import log_file
 from raxlog.storage.format import keys
+from raxlog.storage.log import ring
 
-log_file.RING = log_file.LEAST  # it is used again after some steps, and an image is small
+ring.RING = ring.LEAST  # it is used again after some steps, and an image is small
 
 Ack = Callable[[Any], None]
 GROUPS = ("g", "h")

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import raxlog
-from raxlog.storage.folder.log_file import LEAST
-from raxlog.storage.log.ring import APPLIED, KEPT
+from raxlog.storage.log.ring import APPLIED, KEPT, LEAST
 
 
 def append(folder: Path, ack: Any, *, durability: str = "commit", steps: int = 70, forgets: bool = False) -> None:

@@ -21,11 +21,10 @@ from typing import Any, NamedTuple
 import raxlog
 from interrupted_steps import problems
 from raxlog.crashtest import Operation, check_history, crash_point
-from raxlog.storage.folder import log_file
+from raxlog.storage.log import ring as log_ring
 from raxlog.storage.log.checkpoint import unseal
 from raxlog.storage.log.log import Log
-from raxlog.storage.log.record import HEAD
-from raxlog.storage.log.ring import APPLIED, END, Ring
+from raxlog.storage.log.ring import APPLIED, END, HEAD, Ring
 from raxlog.storage.log.transaction import Overlay
 
 # A control runs in the processes of the workloads, as their environment says: on the plain sources.
@@ -35,7 +34,7 @@ if _PLANTED == "END moves before the write has returned":
 
     def _pwrite_late(descriptor: int, data: bytes, place: int) -> int:
         ring = _rings.get(descriptor)
-        if ring is not None and len(data) > HEAD and place >= log_file.HEADER:
+        if ring is not None and len(data) > HEAD and place >= log_ring.HEADER:
             ring.words[END] = int.from_bytes(data[12:20], "little") + len(data)
             crash_point("control")
         return _pwrite(descriptor, data, place)
@@ -66,9 +65,9 @@ elif _PLANTED == "a checkpoint passes over a record":
 elif _PLANTED == "APPLIED is read after the snapshot":
 
     def _look_late(self: Any, raw: Any) -> tuple[int, int, int]:
-        _, chain, _ = unseal(raw.get(log_file.APPLIED))
+        _, chain, _ = unseal(raw.get(log_ring.APPLIED_KEY))
         crash_point("control")
-        self.seen = raw.id(), max(unseal(raw.get(log_file.APPLIED))[0], self.ring.words[APPLIED]), chain
+        self.seen = raw.id(), max(unseal(raw.get(log_ring.APPLIED_KEY))[0], self.ring.words[APPLIED]), chain
         return self.seen  # type: ignore[no-any-return]
 
     Log.look = _look_late  # type: ignore[method-assign]
@@ -89,7 +88,7 @@ class Scenario(NamedTuple):
 
 def opened(folder: Path, **options: Any) -> raxlog.Store:
     """The store of a scenario, by one of its processes: so what is set here is set in no other."""
-    log_file.RING = log_file.LEAST = 1 << 14  # the least that a ring may have
+    log_ring.RING = log_ring.LEAST = 1 << 14  # the least that a ring may have
     return raxlog.open(folder / "s.rax", **options)
 
 

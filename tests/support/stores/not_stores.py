@@ -7,8 +7,8 @@ from pathlib import Path
 
 import lmdb
 import raxlog
-from raxlog.storage.folder import log_file
 from raxlog.storage.format import keys, records
+from raxlog.storage.log import ring
 
 
 def as_store(path: Path, data: bytes) -> Path:
@@ -57,7 +57,7 @@ def bad_stores(tmp_path: Path) -> list[tuple[Path, type[Exception]]]:
 
 def everything_in(folder: Path) -> dict[str, tuple[int, bytes]]:
     """All files and what is in them; of those in which readers come and go, that they are there."""
-    shared = ("lock.mdb", log_file.STATE)
+    shared = ("lock.mdb", ring.STATE)
     return {str(file.relative_to(folder)):
             (file.stat().st_mode, file.read_bytes() if file.is_file() and file.name not in shared else b"")
             for file in sorted(folder.rglob("*"))}
