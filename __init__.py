@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from .recovery.snapshot.manifest import Manifest
     from .recovery.snapshot.restore import Verification, restore, verify
     from .status import ConsumerStatus, GroupStatus, ScheduleStatus, Status, StreamStatus
-    from .storage.engine.reader_table import Reader
     from .storage.errors import *  # noqa: F403
-    from .storage.figures import Compaction, LastEnd, Lost
+    from .storage.figures import Compaction, LastEnd, Lost, Reader
     from .storage.wake.stop import Stop
     from .store import Store
     from .stream.entries.retention import Retention
@@ -102,8 +101,7 @@ _WHERE = {  # all others are errors
     "recovery.salvage.salvage": "salvage",
     "recovery.salvage.report": "SalvageReport",
     "status": "ConsumerStatus GroupStatus ScheduleStatus Status StreamStatus",
-    "storage.engine.reader_table": "Reader",
-    "storage.figures": "Compaction LastEnd Lost",
+    "storage.figures": "Compaction LastEnd Lost Reader",
     "store": "Store open",
     "stream.node.entry": "Entry",
     "stream.info": "Configured ConsumerDetail FullInfo GroupDetail Maintenance Part PendingDetail StreamInfo",

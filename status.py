@@ -26,11 +26,9 @@ from .index.pubsub import channel_index
 from .index.pubsub.leases import Leases
 from .index.subjects import sublist
 from .storage import clocks
-from .storage.engine import reader_table
 from .storage.engine.environment import Environment
-from .storage.engine.reader_table import Reader
 from .storage.errors import CorruptionError, InvalidArgument
-from .storage.figures import Figures
+from .storage.figures import Figures, Reader
 from .storage.format import keys, records
 from .storage.trees.rax import Rax, RaxTransaction
 from .storage.versions import versions
@@ -146,7 +144,7 @@ class Status(Figures):
 def take(source: Source, encoding: str | None, previous: Status | None) -> Status:
     """The status of a store; ``previous`` is an earlier one of this handle."""
     env = source.env
-    readers = tuple(reader_table.readers(env))  # before the read below, which would be one of them
+    readers = tuple(env.readers())  # before the read below, which would be one of them
     damaged: list[str] = []
     size, written = _files(env.path)
     with source.read() as txn:

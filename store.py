@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from .index.subjects.remote_interest import RemoteInterest
     from .recovery.snapshot.manifest import Manifest
     from .status import Status
-    from .storage.engine.reader_table import Reader
-    from .storage.figures import Compaction, LastEnd
+    from .storage.figures import Compaction, LastEnd, Reader
 
 N = TypeVar("N", bound=Name)
 
@@ -554,11 +553,8 @@ class Store:
         cannot be reused. raxlog's own calls read in short transactions, so a lag of more than a
         few commits means that a process was stopped in the middle of a read.
         """
-        with translated(self.path):
-            from .storage.engine import reader_table  # noqa: PLC0415
-
         self._source.require_open()
-        return reader_table.readers(self._env)
+        return self._env.readers()
 
     def status(self, previous: Status | None = None) -> Status:
         """All figures that an operator watches, as one state of the store: see raxlog.Status.

@@ -54,6 +54,16 @@ class LastEnd(Figures):
 
 
 @dataclass(frozen=True, slots=True)
+class Reader(Figures):
+    """One read transaction that is open now. ``lag``: how many checkpoints have come since it began."""
+
+    pid: int
+    thread: int
+    transaction: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
 class Compaction(Figures):
     """What a compaction did.
 

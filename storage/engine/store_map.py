@@ -1,4 +1,4 @@
-"""The map: the data file of the generation in force, as LMDB maps it, with its log; and its size.
+"""The map: the data file of the generation in force, as LMDB maps it, with its log; its size, and the gate before it.
 
     open()    CURRENT ─ the generation in force, also where its mark leads on ─ LMDB's map ─ the log
     remap()   the same again: another size, a newer generation, an environment that LMDB has given up
@@ -8,6 +8,22 @@ a read open would end that read, and memory kept from it is a SIGBUS: so growth 
 this process reads no more, and nothing that LMDB lends (its buffers) outlives a transaction here. Another
 process may grow the map too; LMDB then raises MapResized at the next begin, and the new size is adopted.
 
+Reads pass the gate without a lock; resize, close and fork wait until none is open.
+
+    reader   inside.add ─ barred? ─ no ─ begin … end ─ inside.discard
+                             └ yes: step back, wait, try again
+    shut()   take the bar ─ wait until no read is inside ─ resize, close, fork ─ give it back
+
+A reader registers before it looks at the bar, and shut() looks for readers once it has the bar, so
+one of the two sees the other; under the interpreter's lock that needs no lock of its own, and
+passing costs 0.1 µs.
+
+A read that copies the whole file holds ``copying`` besides: shut() waits for that however long it takes.
+
+An exception can strike between a read and its leaving. What is inside is therefore a weak reference, which
+is dead once the read is dropped; shut() takes those away. Marks of the thread that shuts are no reads under
+way, since it is here. shut() waits ten seconds at most, which no read here takes, and then goes on: LMDB's
+binding ends a read transaction that is still open, and its thread gets an error, never wrong data.
 """
 
 from __future__ import annotations
@@ -19,9 +35,10 @@ import resource
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from weakref import ref
 
-from .. import disk
+from .. import clocks, disk
 from ..errors import RaxlogError, ReadOnlyStore, StoreError
 from ..folder import directory
 from ..folder.store_files import StoreFiles
@@ -32,11 +49,69 @@ from ..tree import lmdb_errors, lmdb_file, lock_file
 from ..tree.lmdb_file import RESERVE
 from ..tree.tree import Tree
 from .open_options import OpenOptions
-from .reader_gate import ReaderGate
 
 DEFAULT_MAP_SIZE = 64 << 30
 _LEAST_MAP = 1 << 24
 _MOST_MOVES = 20  # generations that may be removed during one opening
+_NAP = 0.0002  # seconds between two looks whether a read is inside
+_LONGEST = 10.0
+
+
+class Read(Protocol):
+    """A read that passes."""
+
+    thread: int
+
+
+class ReaderGate:
+    """One environment's gate. ``inside`` and ``bar`` are open to readers, for speed."""
+
+    __slots__ = ("bar", "copying", "fork_locks", "forking", "inside")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Be open, with no read inside: also in a forked child."""
+        self.inside: set[ref[Read]] = set()
+        self.bar: threading.Lock = threading.Lock()  # held while it is shut
+        self.copying: threading.Lock = threading.Lock()  # taken inside
+        self.fork_locks: list[threading.Lock] = []  # held over a fork, by the thread that forks
+        self.forking: int = 0
+
+    def wait(self) -> None:
+        """Wait outside until the gate is open again."""
+        with self.bar:
+            pass
+
+    def shut(self, action: Callable[[], None]) -> None:
+        """Run ``action`` while no read is inside.
+
+        The garbage collector may end a dropped transaction between the hooks of a fork: the bar is this thread's then.
+        """
+        if self.forking == threading.get_ident() and self.bar in self.fork_locks:
+            action()
+            return
+        with self.bar:
+            self.drain(_LONGEST)
+            with self.copying:
+                action()
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until no read is inside; False, and those there forgotten, if that takes too long."""
+        inside = self.inside
+        if inside:
+            deadline = clocks.elapsed() + seconds
+            here = threading.get_ident()
+            while any(read is not None and read.thread != here for read in [mark() for mark in tuple(inside)]):
+                if clocks.elapsed() > deadline:
+                    inside.clear()
+                    return False
+                clocks.sleep(_NAP)
+            for mark in tuple(inside):
+                if mark() is None:
+                    inside.discard(mark)
+        return True
 
 
 class StoreMap:
@@ -53,12 +128,8 @@ class StoreMap:
         self.generation: Path = path  # the folder of the generation that is mapped
         self.tree: Tree | None = None
         self.log: Log | None = None  # in front of it; None in snapshots
+        self.mapped: Log | Tree | None = None  # what reads begin on, once it is open
         self.failed_flush: lmdb_errors.Error | None = None
-
-    @property
-    def mapped(self) -> Log | Tree | None:
-        """What reads begin on, where it is open."""
-        return self.log or self.tree
 
     def _live(self) -> Tree:
         """The tree, which is open."""
@@ -139,6 +210,7 @@ class StoreMap:
                                shares=not lockless, store_map=self, ceiling=options.max_map_size, rest=rest)
                 names += [directory.LOG, directory.STATE]
         self._files.follow(folder, names, None if self.log is None else self.log.ring.owner)
+        self.mapped = self.log or self.tree
 
     def _successor(self) -> str | None:
         self._forget_last_commit()
@@ -187,7 +259,7 @@ class StoreMap:
             self.log.close()  # where an exception strikes it, it is run again
         if self.tree is not None:
             self.tree.close()
-        self.tree = self.log = None
+        self.tree = self.log = self.mapped = None
 
     def close(self) -> None:
         """Close the map and the log."""
@@ -207,7 +279,7 @@ class StoreMap:
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.tree))
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.log))
-            self.tree = self.log = None
+            self.tree = self.log = self.mapped = None
 
     def clear_readers(self) -> int:
         """Free the places of readers that have died; how many there were."""

@@ -230,7 +230,7 @@ OPENINGS = tuple(f"raxlog.{one}" for one in (
     "store", "index.pubsub.leases", "index.pubsub.pubsub", "stream.entries.write_buffer", "stream.entries.session",
     "stream.streams",
     "stream.sweep", "stream.group.waiter", *(f"storage.{one}" for one in (
-        "engine.environment", "engine.reader_gate", "engine.store_map", "folder.directory",
+        "engine.environment", "engine.store_map", "folder.directory",
         "disk", "folder.store_files", "tree.tree", "tree.lock_file", "tree.lmdb_file",
         "locks.ofd_lock",
         "locks.shared_file", "locks.writer_lock", "engine.compaction", "engine.registry", "log.log",
