@@ -22,8 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from .index.pubsub import channel_index
-from .index.pubsub.leases import Leases
+from .index.pubsub.leases import Leases, owners_in
 from .index.subjects import sublist
 from .storage import clocks
 from .storage.engine.environment import Environment
@@ -161,7 +160,7 @@ def take(source: Source, encoding: str | None, previous: Status | None) -> Statu
             state = sublist.state_of(txn)
             subscriptions = state.plain + state.members
             lives = env.attached(Leases).lives
-            pids = sorted({pid for owner, (pid, _) in channel_index.owners(txn).items() if lives(owner)})
+            pids = sorted({pid for owner, (pid, _) in owners_in(txn).items() if lives(owner)})
         except CorruptionError as error:
             damaged.append(str(error))
     room = os.statvfs(env.path)

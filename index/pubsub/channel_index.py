@@ -135,24 +135,6 @@ def has_owner(txn: RaxTransaction, owner: int) -> bool:
     return txn.get(owner_key(owner)) is not None
 
 
-def owners(txn: RaxTransaction) -> dict[int, tuple[int, int]]:
-    """All processes that own live subscriptions, dead ones included: {owner: (pid, since)}.
-
-    One descent each, however much they own.
-    """
-    found = {}
-    cursor = cursor_over(txn, OWNERS)
-    more = cursor.first()
-    while more:
-        key = cursor.here
-        owner = int.from_bytes(key[len(OWNERS):len(OWNERS) + OWNER_BYTES], "big")
-        if len(key) == len(OWNERS) + OWNER_BYTES:
-            pid, since = records.unseal(key, cursor.value())
-            found[owner] = (pid, since)
-        more = cursor.set_range(owner_key(owner + 1))
-    return found
-
-
 def remove_owner(txn: WriteTransaction, owner: int) -> None:
     """Remove everything a process owned here."""
     base = owner_key(owner)

@@ -17,14 +17,17 @@ import threading
 
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import CorruptionError, LockTimeout, ReadOnlyStore, StoreFull
+from ...storage.format import records
 from ...storage.locks import ofd_lock
 from ...storage.locks.shared_file import LEASES
+from ...storage.log.cursor import cursor_over
 from ...storage.log.transaction import WriteTransaction
 from ...storage.tree.lmdb_errors import translated
+from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import StoreSource, ask
 from ..subjects import sublist
 from . import channel_index
-from .channel_index import OWNER_BYTES
+from .channel_index import OWNER_BYTES, OWNERS
 
 _RANDOM_BYTES = 7
 
@@ -86,9 +89,9 @@ class Leases(Attachment):
         """
         # What is left has no effect; another process removes it. What is damaged is an error of the calls that need it.
         with contextlib.suppress(LockTimeout, StoreFull, CorruptionError):
-            if source.env.readonly or all(map(self.lives, ask(source, channel_index.owners))):
+            if source.env.readonly or all(map(self.lives, ask(source, owners_in))):
                 return
-            source.submit(lambda txn: self.live_owners(txn, list(channel_index.owners(txn))))
+            source.submit(lambda txn: self.live_owners(txn, list(owners_in(txn))))
 
     def close(self) -> None:
         """Hold nothing: the file is closed next, which releases all owner numbers."""
@@ -99,6 +102,24 @@ class Leases(Attachment):
         self._mutex = threading.Lock()
         self._held.clear()
         return True
+
+
+def owners_in(txn: RaxTransaction) -> dict[int, tuple[int, int]]:
+    """All processes that own live subscriptions, dead ones included: {owner: (pid, since)}.
+
+    One descent each, however much they own.
+    """
+    found = {}
+    cursor = cursor_over(txn, OWNERS)
+    more = cursor.first()
+    while more:
+        key = cursor.here
+        owner = int.from_bytes(key[len(OWNERS):len(OWNERS) + OWNER_BYTES], "big")
+        if len(key) == len(OWNERS) + OWNER_BYTES:
+            pid, since = records.unseal(key, cursor.value())
+            found[owner] = (pid, since)
+        more = cursor.set_range(channel_index.owner_key(owner + 1))
+    return found
 
 
 def owner_bytes(owner: int) -> bytes:

@@ -62,11 +62,11 @@ from ..subjects import sublist
 from ..subjects.handle import Sublist
 from ..subjects.match import Match
 from ..subjects.subscription import BINDING, DURABLE, LIVE, STREAM_OPTION, Subscription
-from . import channel_index, live_subscription, ring
 from . import durable_subscription as durables
+from . import live_subscription, ring
 from .dispatcher import Dispatcher
 from .durable_subscription import DurableSubscription
-from .leases import Leases, owner_of
+from .leases import Leases, owner_of, owners_in
 from .live_subscription import LiveSubscriptions, Message
 from .ring import LiveMessage
 
@@ -367,7 +367,7 @@ class PubSub:
     def listeners(self) -> dict[int, int]:
         """The live processes that own live subscriptions: {owner: process ID}."""
         self._source.require_open()
-        owners = ask(self._source, channel_index.owners)
+        owners = ask(self._source, owners_in)
         return {owner: pid for owner, (pid, _) in owners.items() if self._leases.lives(owner)}
 
 

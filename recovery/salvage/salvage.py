@@ -24,10 +24,10 @@ from ...storage.format import keys, records
 from ...storage.log.checkpoint import unseal
 from ...storage.log.log import Log
 from ...storage.log.ring import APPLIED_KEY, UNUSED, create_log
-from ...storage.tree import lmdb_errors, lock_file
+from ...storage.tree import lmdb_errors
 from ...storage.tree.lmdb_errors import translated
 from ...storage.tree.lmdb_file import PageFile
-from ...storage.tree.tree import Tree
+from ...storage.tree.tree import Tree, find_holder
 from ...storage.trees.rax import RaxTransaction, family_rows
 from ...stream.entries.header import NodeLimits, shown
 from .. import subprocess_task
@@ -126,7 +126,7 @@ def _holds_records(found: Path) -> bool:
 
 
 def _require_rest(found: Path) -> None:
-    holder = lock_file.holder(found)
+    holder = find_holder(found)
     if holder is not None:
         raise StoreError(
             f"{found.parent} is open in process {holder}: close it there first. A store in use is copied with "

@@ -49,7 +49,7 @@ from ..log.feed import LEAST_FREE, Feed, Overwritten
 from ..log.log import Log
 from ..log.ring import APPLIED_KEY, create_log
 from ..log.transaction import WriteTransaction
-from ..tree import lmdb_errors, lmdb_file, lock_file
+from ..tree import lmdb_errors, lmdb_file
 from ..tree.lmdb_file import RESERVE
 from ..tree.tree import Tree
 from .environment import Environment
@@ -80,14 +80,12 @@ def compact(env: Environment, timeout: float, progress: Progress | None = None) 
 
 def tidy(env: Environment) -> None:
     """Finish what a compaction that was killed has left, unless another process writes now."""
-    here = env.map.generation
-    if directory.other_generations(env.path, here) or directory.generation(env.path) != here:
-        # A full disk keeps a store from being tidied, not from being opened.
-        try:
-            with contextlib.suppress(LockTimeout, OSError):
-                env.commits.exclusively(lambda: _settle(env), 0.0)
-        except lmdb_errors.Error as error:
-            raise lmdb_errors.translate_error(env.path, error) from error
+    # A full disk keeps a store from being tidied, not from being opened.
+    try:
+        with contextlib.suppress(LockTimeout, OSError):
+            env.commits.exclusively(lambda: _settle(env), 0.0)
+    except lmdb_errors.Error as error:
+        raise lmdb_errors.translate_error(env.path, error) from error
 
 
 def _settle(env: Environment) -> list[int]:
@@ -198,7 +196,7 @@ class _Compacting:
             self.place = self.new.with_name(self.new.name + directory.BUILDING)
             self.place.mkdir()
             directory.reserve_lock(self.place)
-            self.kept = [ofd_lock.open_file(self.place / lock_file.LOCK), disk.open_file(data, os.O_RDONLY)]
+            self.kept = [ofd_lock.open_file(self.place / directory.LOCK), disk.open_file(data, os.O_RDONLY)]
             ofd_lock.take(self.kept[0], 0, 1, shared=True)
         return True
 

@@ -103,7 +103,7 @@ def attach(path: Path, options: OpenOptions, settings: Callable[[], dict[str, ob
             env = _environments[key] = Environment(path, options)
             try:
                 env.open()
-                if not options.readonly:
+                if not options.readonly and directory.is_untidy(path, env.map.generation):
                     compaction.tidy(env)
             except BaseException:
                 _close(env)

@@ -45,7 +45,7 @@ from ..folder.store_files import StoreFiles
 from ..log.checkpoint import Rest
 from ..log.log import Log
 from ..log.ring import END
-from ..tree import lmdb_errors, lmdb_file, lock_file
+from ..tree import lmdb_errors, lmdb_file
 from ..tree.lmdb_file import RESERVE
 from ..tree.tree import Tree
 from .open_options import OpenOptions
@@ -273,7 +273,7 @@ class StoreMap:
         self.opening = threading.RLock()
         if self.tree is None:
             return
-        lock_file.part_from_parent(self.tree.lock_inode)
+        self.tree.part_from_parent()
         if unclean:
             import ctypes  # noqa: PLC0415 - hardly any process comes here
 

@@ -30,7 +30,7 @@ between the mark and the change of CURRENT, the mark leads on; the next opening 
 finishes the change.
 
 A generation can go once CURRENT is past it and no process has it open, which the locks on
-its lock file show (lock_file.py). It is renamed first: an opening in that moment finds all of it or nothing.
+its lock file show (tree.py). It is renamed first: an opening in that moment finds all of it or nothing.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from ..crash_point import crash_point
 from ..errors import CorruptionError, InvalidArgument, NotAStore, ReadOnlyStore, StoreError, StoreFull
 from ..format import keys, records
 from ..locks.shared_file import SHARED, SLOTS
-from ..tree import lmdb_file, lock_file
+from ..tree import lmdb_file, tree
 
 CURRENT = "CURRENT"
 FIRST_GENERATION = "000001"
 MANIFEST = "manifest.json"  # in snapshots only (recovery/snapshot/manifest.py)
 DATA = lmdb_file.DATA
-LOCK = lock_file.LOCK
+LOCK = tree.LOCK
 LOG, STATE = "log", "log-state"
 MARK = keys.family(0, keys.SUPERSEDED)
 BUILDING = ".tmp"
@@ -151,7 +151,7 @@ def can_register(folder: Path) -> bool:
     except FileNotFoundError:
         return os.access(folder, os.W_OK)
     except OSError as error:
-        holder = lock_file.holder(folder)
+        holder = tree.find_holder(folder)
         if holder is not None:
             raise ReadOnlyStore(cannot_register(folder, holder)) from error
         return False
@@ -328,6 +328,11 @@ def other_generations(path: Path, in_force: Path) -> list[Path]:
     return sorted(found)
 
 
+def is_untidy(path: Path, in_force: Path) -> bool:
+    """Whether a compaction that was killed has left something to finish."""
+    return bool(other_generations(path, in_force)) or generation(path) != in_force
+
+
 def next_number(path: Path, in_force: Path) -> int:
     """A number above that of every generation, also of those that could not be removed."""
     names = [in_force.name, *(leftover.name.partition(".")[0] for leftover in other_generations(path, in_force))]
@@ -341,7 +346,7 @@ def remove_generations(path: Path, in_force: Path) -> list[int]:
     """
     kept = []
     for leftover in other_generations(path, in_force):
-        holder = lock_file.holder(leftover)
+        holder = tree.find_holder(leftover)
         if holder is not None:
             kept.append(holder)
             continue

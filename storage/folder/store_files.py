@@ -28,9 +28,10 @@ from pathlib import Path
 from .. import clocks, disk
 from ..errors import StoreError
 from ..locks import ofd_lock
-from ..locks.shared_file import SHARED, Presence, open_shared
+from ..locks.shared_file import SHARED, Presence, deleted_in_use, open_shared
 from ..locks.writer_lock import WriterLock
-from ..tree import lmdb_errors, lock_file
+from ..tree import lmdb_errors
+from ..tree.tree import find_holder
 from ..wake.wake_file import RENAMED, Inotify
 from . import directory
 
@@ -79,8 +80,8 @@ class StoreFiles:
             with disk.ErrorsIgnored():
                 self.shared = ofd_lock.open_file(path / SHARED, os.O_RDONLY)
             return
-        if not (path / SHARED).exists() and (user := lock_file.holder(directory.generation(path))) is not None:
-            raise lock_file.deleted_in_use(path / SHARED, f"process {user}" if user else "another process")
+        if not (path / SHARED).exists() and (user := find_holder(directory.generation(path))) is not None:
+            raise deleted_in_use(path / SHARED, f"process {user}" if user else "another process")
         self.shared = open_shared(path)
         self.lock = WriterLock(path / SHARED)
 

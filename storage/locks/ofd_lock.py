@@ -6,7 +6,7 @@ open file itself (OFD locks). A file that is dropped
 gives up its locks: an exception in the middle of an opening leaves none behind.
 
 An OFD lock does not name its holder, so where that is asked for its range does (writer_lock.py,
-lock_file.py). And it lives on in a forked child, for as long as the child has its copy of the
+tree.py). And it lives on in a forked child, for as long as the child has its copy of the
 descriptor: so files are opened here, and a forked child closes all that it inherits.
 """
 

@@ -51,6 +51,7 @@ from pathlib import Path
 from xxhash import xxh3_64_intdigest
 
 from .. import clocks, disk
+from ..errors import StoreError
 from . import ofd_lock
 
 SHARED = "shared"
@@ -136,6 +137,25 @@ def find_user(path: Path) -> str | None:
         return None
     with file:
         return find_other_user(file)
+
+
+def open_in_place(path: Path) -> FileIO:
+    """Open a file of a generation that all its processes share, or make it. StoreError where it was deleted in use."""
+    try:
+        return ofd_lock.open_file(path, os.O_RDWR)
+    except FileNotFoundError:
+        user = find_user(path.parent.parent)
+        if user is not None:
+            raise deleted_in_use(path, user) from None
+    return ofd_lock.open_file(path)
+
+
+def deleted_in_use(path: Path, user: str) -> StoreError:
+    """The error of an opening that misses a file which other processes use."""
+    return StoreError(
+        f"{path} has been deleted while {user} has the store open. Opened without it, the store would be damaged. End "
+        "every process that has it open, and open it again."
+    )
 
 
 def find_other_user(file: FileIO) -> str | None:

@@ -38,9 +38,9 @@ from ..format import records
 from ..locks import ofd_lock
 from ..locks.writer_lock import WriterLock
 from ..notices import note, noted
-from ..tree import changed_pages, lmdb_errors, lock_file
+from ..tree import changed_pages, lmdb_errors
 from ..tree.lmdb_file import RESERVE, PageFile
-from ..tree.tree import Tree
+from ..tree.tree import Tree, find_holder
 from ..wake.stop import wake
 from . import feed
 from .ring import (
@@ -374,7 +374,7 @@ class Rest:
         return file
 
     def _disturbed(self) -> NotAtRest:
-        return NotAtRest(directory.cannot_register(self._folder, lock_file.holder(self._folder)))
+        return NotAtRest(directory.cannot_register(self._folder, find_holder(self._folder)))
 
 
 def is_read(folder: Path) -> bool:

@@ -53,11 +53,6 @@ class Overwritten(Exception):
     """The feed has lost what comes next: nothing kept it, or the disk had no room for it."""
 
 
-def clear(folder: Path) -> None:
-    """Remove the segments in a generation's folder."""
-    disk.remove_tree(folder / SEGMENTS)
-
-
 def keep(ring: Ring, start: int, chain: int, upto: int, whole: Changes | None) -> None:
     """In a checkpoint of (start, upto], before LMDB has it: write a segment.
 
@@ -86,7 +81,7 @@ def keep(ring: Ring, start: int, chain: int, upto: int, whole: Changes | None) -
         if isinstance(error, TimeoutError):
             raise  # a signal's handler did
     ring.words[FED] = 0
-    clear(ring.path.parent)
+    disk.remove_tree(place)
 
 
 class Feed:
@@ -106,7 +101,7 @@ class Feed:
         except BlockingIOError:
             self.lease = None
             raise LockTimeout(f"another process copies or compacts {self.folder.parent}") from None
-        clear(self.folder)
+        disk.remove_tree(self.folder / SEGMENTS)
         (self.folder / SEGMENTS).mkdir()
         with open(self.folder / directory.LOG, "rb") as file:
             self.ring: mmap.mmap = mmap.mmap(file.fileno(), HEADER + self.size, access=mmap.ACCESS_READ)
@@ -172,7 +167,7 @@ class Feed:
     def close(self) -> None:
         """Give the lease back, and remove the segments."""
         if self.lease is not None and not self.lease.closed:
-            clear(self.folder)  # a checkpoint that finds no folder writes no more
+            disk.remove_tree(self.folder / SEGMENTS)  # a checkpoint that finds no folder writes no more
             ofd_lock.give_back(self.lease, LEASE, 1)
             self.lease.close()
 

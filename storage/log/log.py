@@ -197,7 +197,7 @@ class Log:
         words[OWNER], words[OWNER + 1] = ring.owner
         if ring.locks is not None:
             if not self.readonly:
-                feed.clear(ring.path.parent)
+                disk.remove_tree(ring.path.parent / feed.SEGMENTS)
             ofd_lock.take(ring.locks, INSIDE, 1, shared=True)
             ofd_lock.leave(ring.locks)
 

@@ -63,7 +63,8 @@ from raxlog.storage.errors import CorruptionError, UnsupportedFormat
 from raxlog.storage.folder.directory import LOG, STATE
 from raxlog.storage.format import keys, records
 from raxlog.storage.locks import ofd_lock
-from raxlog.storage.tree import lmdb_errors, lock_file
+from raxlog.storage.locks.shared_file import open_in_place
+from raxlog.storage.tree import lmdb_errors
 from xxhash import xxh3_64_intdigest
 
 SOURCE_HASH = ""
@@ -179,7 +180,7 @@ class Ring:
 
     def open_state(self, path: Path) -> None:
         """Open what the processes share."""
-        self.locks = lock_file.open_in_place(path)
+        self.locks = open_in_place(path)
         if os.fstat(self.locks.fileno()).st_size < 2 * WORDS:
             disk.allocate(path, 0, 2 * WORDS)  # writes nothing: another process may have done so by now
         with disk.open_file(path, os.O_RDWR) as file:  # without locks: a map keeps it open, in a forked child too

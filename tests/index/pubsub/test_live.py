@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import raxlog
 from children import Child
-from raxlog.index.pubsub import channel_index
+from raxlog.index.pubsub.leases import owners_in
 
 LONG = os.environ.get("RAXLOG_LONG") == "1"
 
@@ -35,7 +35,7 @@ def idle(say: Any) -> None:
 
 def owners(store: raxlog.Store) -> list[int]:
     with store._env.read() as txn:
-        return [pid for pid, _ in channel_index.owners(txn).values()]
+        return [pid for pid, _ in owners_in(txn).values()]
 
 
 def test_a_message_reaches_the_subscribers_in_other_processes(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 import raxlog
 import raxlog.store  # before times are taken: raxlog.open is imported with its first call
 from children import Child, wait_until_stopped
-from raxlog.storage.tree import lock_file
+from raxlog.storage.tree import tree
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 AT_ONCE = 0.5  # seconds
@@ -81,7 +81,7 @@ def test_reads_beside_a_process_that_was_stopped_with_the_lock_of_lmdb_s_readers
     """A process has it while it takes a slot in the table of readers, or looks for those of dead ones."""
     with raxlog.open(path) as store:
         store.stream("s").append({"n": 0})
-    monkeypatch.setattr(lock_file, "_PATIENCE", 0.3)
+    monkeypatch.setattr(tree, "_PATIENCE", 0.3)
     locked = tmp_path / "locked"
 
     def open_in_vain(say: Callable[[Any], None]) -> None:

@@ -231,7 +231,7 @@ OPENINGS = tuple(f"raxlog.{one}" for one in (
     "stream.streams",
     "stream.sweep", "stream.group.waiter", *(f"storage.{one}" for one in (
         "engine.environment", "engine.store_map", "folder.directory",
-        "disk", "folder.store_files", "tree.tree", "tree.lock_file", "tree.lmdb_file",
+        "disk", "folder.store_files", "tree.tree", "tree.lmdb_file",
         "locks.ofd_lock",
         "locks.shared_file", "locks.writer_lock", "engine.compaction", "engine.registry", "log.log",
         "log.ring", "log.checkpoint",
