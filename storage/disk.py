@@ -8,6 +8,7 @@ import os
 from io import FileIO
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 FULL = {
     errno.ENOSPC: "the disk is full. Make room on it",
@@ -15,6 +16,8 @@ FULL = {
     errno.EFBIG: "this process may write no larger file. Raise the limit (ulimit -f)",
 }
 _KNOWN = (*FULL, errno.EIO, errno.EACCES, errno.EROFS, errno.EAGAIN)
+
+_open: WeakSet[FileIO] = WeakSet()
 
 
 class ErrorsIgnored(contextlib.suppress):
@@ -27,9 +30,17 @@ class ErrorsIgnored(contextlib.suppress):
         return not isinstance(error, TimeoutError) and bool(super().__exit__(kind, error, trace))
 
 
-def open_file(path: Path, flags: int) -> FileIO:
-    """A file that closes itself once it is dropped, whatever exception comes; and no second time. OSError."""
-    return FileIO(path, opener=lambda path, _: os.open(path, flags | os.O_CLOEXEC, 0o666))
+def open_file(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> FileIO:
+    """A file that closes itself once it is dropped, whatever exception comes, and in a forked child. OSError."""
+    file = FileIO(path, opener=lambda path, _: os.open(path, flags | os.O_CLOEXEC, 0o666))
+    _open.add(file)
+    return file
+
+
+def close_inherited() -> None:
+    """In a forked child: close all files of the parent, whose locks would live on with them."""
+    for file in list(_open):
+        file.close()
 
 
 def remove_tree(folder: Path, ignore_errors: bool = True) -> None:

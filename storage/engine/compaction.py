@@ -196,7 +196,7 @@ class _Compacting:
             self.place = self.new.with_name(self.new.name + directory.BUILDING)
             self.place.mkdir()
             directory.reserve_lock(self.place)
-            self.kept = [ofd_lock.open_file(self.place / directory.LOCK), disk.open_file(data, os.O_RDONLY)]
+            self.kept = [disk.open_file(self.place / directory.LOCK), disk.open_file(data, os.O_RDONLY)]
             ofd_lock.take(self.kept[0], 0, 1, shared=True)
         return True
 

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from weakref import WeakSet, ref
 
-from .. import clocks, fork_hooks
+from .. import clocks, disk, fork_hooks
 from ..commit.commits import Commits
 from ..errors import CorruptionError, RaxlogError, StoreClosed, StoreError, TransactionError
 from ..folder import directory
@@ -43,7 +43,6 @@ from ..fork_hooks import (
 )
 from ..format import keys, records
 from ..format.keys import NAMES, STORE_KEY
-from ..locks import ofd_lock
 from ..locks.shared_file import End, enter_as_reader, find_other_user, judge
 from ..log.checkpoint import NotAtRest
 from ..log.log import Log
@@ -138,18 +137,17 @@ class Environment:
         try:
             files.open(self.readonly)
             self.map.open()
-            if self.readonly:
-                found = self._enter_as_reader()
+            if not self.readonly:
+                found = files.enter()
             else:
-                presence = files.enter()
-                self.map.follow()
-                found = presence.found
-                presence.clear_the_cut()
+                found = [] if files.shared is None else enter_as_reader(files.shared)
             if clocks.held is not None:
                 _require_alone()
             with self.map.begin_read() as txn:
                 row = records.store_row(txn.get(STORE_KEY), self.path)
                 how, _, problems = self.last_end = judge(found, partial(_look_over, txn))
+            if files.presence is not None:
+                files.presence.clear_the_cut()
             self.record = StoreRecord(row[1], row[2], row[4])
             if not self.readonly and abs(clocks.now_ms() - self.record.created_ms) < _YOUNG_MS:
                 # Its creator may not have come to flush its name, on which all hangs.
@@ -165,15 +163,6 @@ class Environment:
             if lmdb_errors.is_failure(error):
                 raise lmdb_errors.cannot_open(self.path, error, self.readonly) from error
             raise
-
-    def _enter_as_reader(self) -> list[tuple[bytes, int]]:
-        """Register as a reader, and have it see all that was committed; what was left behind."""
-        shared = self.files.shared
-        if shared is None:  # a store at rest
-            return []
-        found = enter_as_reader(shared)
-        self.map.follow()
-        return found
 
     @property
     def is_open(self) -> bool:
@@ -473,6 +462,6 @@ def _after_fork_in_child() -> None:
 
 
 clocks.guard = _require_alone
-at_fork(after_in_child=ofd_lock.close_inherited)
+at_fork(after_in_child=disk.close_inherited)
 at_fork(4, before=_before_fork)  # each run may wait for a transaction
 at_fork(after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -170,7 +170,9 @@ class StoreMap:
                     raise
                 continue  # it was removed in this moment, since a newer one is in force
             self.generation = wanted
-            newer = self._successor()
+            self._forget_last_commit()
+            with self.begin_read() as txn:
+                newer = directory.successor(txn.get)
             if newer is None:
                 return
             self._unmap()
@@ -212,24 +214,13 @@ class StoreMap:
         self._files.follow(folder, names, None if self.log is None else self.log.ring.owner)
         self.mapped = self.log or self.tree
 
-    def _successor(self) -> str | None:
-        self._forget_last_commit()
-        with self.begin_read() as txn:
-            return directory.successor(txn.get)
-
     def begin_read(self) -> Any:
         """A read transaction of the opening, before any other can begin."""
         while True:
             try:
-                return (self.log or self._live()).begin()
+                return self.mapped.begin()  # type: ignore[union-attr]  # it is open
             except lmdb_errors.MapResizedError:
                 self._adopt()
-
-    def follow(self) -> None:
-        """Map the newer generation that came after this one was mapped and before other processes knew of it."""
-        if self._successor() is not None:
-            self._unmap()
-            self.open()
 
     def remap(self, size: int | None = None) -> None:
         """Map the generation in force, with no read open."""

@@ -27,7 +27,6 @@ from pathlib import Path
 
 from .. import clocks, disk
 from ..errors import StoreError
-from ..locks import ofd_lock
 from ..locks.shared_file import SHARED, Presence, deleted_in_use, open_shared
 from ..locks.writer_lock import WriterLock
 from ..tree import lmdb_errors
@@ -78,18 +77,18 @@ class StoreFiles:
             return  # at rest, and nothing in it is locked
         if readonly:
             with disk.ErrorsIgnored():
-                self.shared = ofd_lock.open_file(path / SHARED, os.O_RDONLY)
+                self.shared = disk.open_file(path / SHARED, os.O_RDONLY)
             return
         if not (path / SHARED).exists() and (user := find_holder(directory.generation(path))) is not None:
             raise deleted_in_use(path / SHARED, f"process {user}" if user else "another process")
         self.shared = open_shared(path)
         self.lock = WriterLock(path / SHARED)
 
-    def enter(self) -> Presence:
-        """Take this process's slot."""
+    def enter(self) -> list[tuple[bytes, int]]:
+        """Take this process's slot; what was left behind (shared_file.py)."""
         assert self.shared is not None
         self.presence = Presence(self.shared, self._path)
-        return self.presence
+        return self.presence.found
 
     def leave(self, clean: bool) -> None:
         """Give the slot back, marked as left ``clean`` or not: then the next opening inspects the store."""

@@ -7,7 +7,7 @@ gives up its locks: an exception in the middle of an opening leaves none behind.
 
 An OFD lock does not name its holder, so where that is asked for its range does (writer_lock.py,
 tree.py). And it lives on in a forked child, for as long as the child has its copy of the
-descriptor: so files are opened here, and a forked child closes all that it inherits.
+descriptor: so files are opened by disk.open_file(), and a forked child closes all that it inherits.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import sys
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
-from weakref import WeakSet
 
-from .. import clocks, disk
+from .. import clocks
 from ..errors import LockTimeout
 
 if not sys.platform.startswith("linux"):
@@ -34,21 +33,6 @@ BEFORE_GATE = GATE - (1 << 23)
 _PATIENCE = 30.0  # seconds for what takes other processes less than one millisecond
 _STOPPED = 1.0  # seconds that one process has it, which must have been stopped
 _LOOKS = 0.002
-
-_open: WeakSet[FileIO] = WeakSet()
-
-
-def open_file(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> FileIO:
-    """Open a file to lock bytes of it. Its close() gives up the locks. OSError."""
-    file = disk.open_file(path, flags)
-    _open.add(file)
-    return file
-
-
-def close_inherited() -> None:
-    """In a forked child: close all files of the parent."""
-    for file in list(_open):
-        file.close()
 
 
 def question(kind: int, start: int, length: int) -> bytes:

@@ -69,7 +69,7 @@ _NEAR = 5_000_000_000  # ns: the same start, by two readings of the clocks
 
 def open_shared(store: Path) -> FileIO:
     """Open it to write. Where it is missing it is made. OSError."""
-    file = ofd_lock.open_file(store / SHARED)
+    file = disk.open_file(store / SHARED)
     if os.fstat(file.fileno()).st_size < SLOTS:
         disk.allocate(store / SHARED, 0, SLOTS)  # a page that has no room on the disk would be a bus error
     return file
@@ -132,7 +132,7 @@ def find_left_behind(file: FileIO) -> list[tuple[bytes, int]]:
 def find_user(path: Path) -> str | None:
     """A process that has the store open at this moment, in words; None if none has, or it cannot be asked."""
     try:
-        file = ofd_lock.open_file(path / SHARED, os.O_RDONLY)
+        file = disk.open_file(path / SHARED, os.O_RDONLY)
     except OSError:
         return None
     with file:
@@ -142,12 +142,12 @@ def find_user(path: Path) -> str | None:
 def open_in_place(path: Path) -> FileIO:
     """Open a file of a generation that all its processes share, or make it. StoreError where it was deleted in use."""
     try:
-        return ofd_lock.open_file(path, os.O_RDWR)
+        return disk.open_file(path, os.O_RDWR)
     except FileNotFoundError:
         user = find_user(path.parent.parent)
         if user is not None:
             raise deleted_in_use(path, user) from None
-    return ofd_lock.open_file(path)
+    return disk.open_file(path)
 
 
 def deleted_in_use(path: Path, user: str) -> StoreError:

@@ -70,7 +70,7 @@ class WriterLock:
         pid = os.getpid()
         self._lock = ofd_lock.question(fcntl.F_WRLCK, _LOCK - pid, pid + 1)
         self._none = ofd_lock.question(fcntl.F_UNLCK, _LOCK - pid, _LINE_BYTES)
-        self._file = ofd_lock.open_file(path, os.O_RDWR)
+        self._file = disk.open_file(path, os.O_RDWR)
         self._words = TurnWords(path)
 
     def acquire(self, timeout: float) -> None:

@@ -354,7 +354,7 @@ class Rest:
     def read(self) -> FileIO:
         """Begin a read, which lasts until the returned file is closed. Raises NotAtRest. About 20 µs."""
         try:
-            file = ofd_lock.open_file(self._data, os.O_RDONLY)
+            file = disk.open_file(self._data, os.O_RDONLY)
         except FileNotFoundError:
             if self._words is None:
                 raise
@@ -362,7 +362,7 @@ class Rest:
         try:
             ofd_lock.take(file, _READ, 1, shared=True)
             words, is_free = b"", True
-            with contextlib.suppress(FileNotFoundError), ofd_lock.open_file(self._state, os.O_RDONLY) as state:
+            with contextlib.suppress(FileNotFoundError), disk.open_file(self._state, os.O_RDONLY) as state:
                 is_free = ofd_lock.is_free(state, INSIDE, 1)
                 words = os.pread(state.fileno(), HEADER, HEADER)
             if not is_free or self._words not in (None, words):
@@ -379,7 +379,7 @@ class Rest:
 
 def is_read(folder: Path) -> bool:
     """Whether such a read is open in another process."""
-    with ofd_lock.open_file(folder / directory.DATA, os.O_RDONLY) as file:
+    with disk.open_file(folder / directory.DATA, os.O_RDONLY) as file:
         return not ofd_lock.is_free(file, _READ, 1)
 
 

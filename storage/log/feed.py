@@ -95,7 +95,7 @@ class Feed:
     def open(self, store: bytes) -> None:
         """Take the lease. What a checkpoint that begins after this puts into LMDB is kept. LockTimeout: it is taken."""
         self.size: int = ring_of(self.folder, store)
-        self.lease = ofd_lock.open_file(self.folder / directory.STATE, os.O_RDWR)
+        self.lease = disk.open_file(self.folder / directory.STATE, os.O_RDWR)
         try:
             ofd_lock.take(self.lease, LEASE, 1)
         except BlockingIOError:

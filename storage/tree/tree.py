@@ -298,7 +298,7 @@ class Tree:
 def find_holder(generation: Path) -> int | None:
     """The number of a process that has the generation mapped; None if none has, or it cannot be asked."""
     try:
-        file = ofd_lock.open_file(generation / LOCK, os.O_RDONLY)
+        file = disk.open_file(generation / LOCK, os.O_RDONLY)
     except OSError:
         return None
     with file:

@@ -21,7 +21,7 @@ import raxlog
 from children import Child, wait_until_stopped
 from commit_cases import in_threads
 from crowd import Notes
-from raxlog.storage import crash_point
+from raxlog.storage import crash_point, disk
 from raxlog.storage.locks import ofd_lock, writer_lock
 from raxlog.storage.locks.writer_lock import WriterLock
 
@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
 def in_line(file: Path) -> list[int]:
     """The processes that stand in line, the first of them first."""
     found, start = [], 1 << 33
-    opened = ofd_lock.open_file(file)
+    opened = disk.open_file(file)
     with contextlib.closing(opened):
         while (one := ofd_lock.find(opened, start, 0)) is not None:
             found.append(one)
