@@ -43,6 +43,7 @@ from datetime import datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from ...storage import clocks
 from ...storage.errors import InvalidFields
 from ...storage.figures import Figures
 from ...storage.format.keys import sha256
@@ -54,7 +55,7 @@ from ...stream.entries.session import Source, StoreSource, ask
 from ...stream.group import subject_filter as group_filter
 from ...stream.node.arguments import Fields, Name, Text, name_bytes, text_of
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, flatten
-from ...stream.node.stream_id import AUTO, StreamID, now_ms, time_at
+from ...stream.node.stream_id import AUTO, StreamID, time_at
 from ...stream.sweep import sweep
 from ..subjects import match as matching
 from ..subjects import subject as subjects
@@ -143,9 +144,6 @@ class Targets(NamedTuple):
     queues: list[list[QueueMember]]
     state: bytes | None = None  # of the index in which they were looked up: its record
 
-    def __bool__(self) -> bool:
-        return bool(self.bindings or self.durables or self.owners or self.queues)
-
 
 _NO_TARGETS = Targets([], [], {}, [])
 
@@ -196,7 +194,9 @@ class PubSub:
         self._source.require_writable("publish")
         with self._source.read() as txn:
             targets = self.targets(txn, publication.args[0])
-        return self._source.submit(partial(publication, targets=targets)) if targets else Reached()
+        if targets is _NO_TARGETS:
+            return Reached()
+        return self._source.submit(partial(publication, targets=targets))
 
     def publication(self, subject: Text, fields: Fields) -> partial[Reached]:
         """The operation that publishes a message, with subject and fields checked, and nothing done yet.
@@ -207,7 +207,7 @@ class PubSub:
         flat = flatten(fields)
         if SUBJECT_FIELD in flat[::2]:
             raise InvalidFields(f"the field name {SUBJECT_FIELD.decode()!r} is reserved for the subject; use another")
-        return partial(self._send, literal, flat, now_ms())
+        return partial(self._send, literal, flat, clocks.wall_ns() // 1_000_000)
 
     def _send(self, subject: bytes, fields: list[bytes], now: int, txn: WriteTransaction,
               targets: Targets | None = None) -> Reached:
@@ -237,7 +237,7 @@ class PubSub:
             ring.put(txn, LiveMessage(ring.SUBJECT, now, subject, fields, to, [member.id for member in picked], bound))
         encoding = self._encoding
         appended: dict[Text, StreamID] = {
-            name if encoding is None else text_of(name, encoding): ids[name] for name in targets.bindings
+            name if encoding is None else name.decode(encoding, UNDECODABLE): ids[name] for name in targets.bindings
         }
         return Reached(len(targets.bindings), len(durable), sum(live.values()) + len(picked), appended)
 
@@ -278,7 +278,7 @@ class PubSub:
             ours = [member for member in members if member.detail != _ELSEWHERE]
             if ours:
                 targets.queues.append(ours)
-        return targets
+        return targets if any(targets[:4]) else _NO_TARGETS
 
     def _read_detail(self, txn: RaxTransaction, number: int, keep: bool) -> Detail:
         record = sublist.get(txn, number)

@@ -408,7 +408,9 @@ class Commits:
     def hand_on(self, own: Call, calm: bool) -> None:
         """Wake the calls that are done, put back the others, hand the lead on. May be broken off and rerun."""
         if self.locked:
-            self.files.release()
+            lock = self.files.lock
+            if lock is not None:  # else a close() that an exception has struck gave it up
+                lock.release()
             self.locked = False
         batch = self.batch
         if len(batch) > 1:

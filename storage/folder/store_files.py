@@ -140,8 +140,11 @@ class StoreFiles:
         assert lock is not None
         try:
             lock.acquire(timeout)
-            displaced = self._displaced()
-            if displaced is not None:
+            self._looks += 1
+            events = self._events
+            # No event since all was in place is one system call. A link above the folder gives none.
+            is_still = events is not None and self._looks % _BY_NAME and not events.poll(0)
+            if not is_still and (displaced := self._displaced()) is not None:
                 raise StoreError(
                     f"{displaced} has been deleted or replaced while the store is in use: what this process wrote now "
                     "could be lost, or damage the store. End every process that has the store open, run 'raxlog check' "
@@ -166,13 +169,9 @@ class StoreFiles:
     # -- in place -----------------------------------------------------------------------
 
     def _displaced(self) -> Path | None:
-        """What is not in place any more: a file, or the folder. One system call or two; 10 µs after a change."""
-        events = self._events
-        self._looks += 1
-        if events is not None and self._looks % _BY_NAME and not events.poll(0):
-            return None
-        if events is not None:
-            events.drain()  # before the look, which sees what they are about
+        """What is not in place any more: a file, or the folder. Two system calls; 10 µs after a change."""
+        if self._events is not None:
+            self._events.drain()  # before the look, which sees what they are about
         elif self._looks > _OFTEN:
             self._watch()
         displaced = self._look()

@@ -40,7 +40,8 @@ cdef class StreamWriter:
     cdef NodeBuilder _start_node(self, WriteTransaction txn, object ms, object seq, list flat)
     cdef object _load_tail(self, WriteTransaction txn)
     cdef object _seal_tail(self, WriteTransaction txn, NodeBuilder tail)
-    cdef object _put_tail(self, WriteTransaction txn, bytes value)
+    @cython.locals(value=bytes)
+    cdef object _put_tail(self, WriteTransaction txn, NodeBuilder tail, object codec)
     cdef object _tail_block(self, NodeBuilder tail, object codec)
     cpdef object flush(self, WriteTransaction txn)
     cpdef bint is_current(self, WriteTransaction txn) except -1

@@ -305,10 +305,11 @@ class StreamWriter:
         if codec != records.RAW and self.tail_put_in == txn.upto:
             txn.delete(self.tail_key)  # else the smaller value would keep the larger one's pages
         if self.tail_changed or codec != records.RAW:
-            self._put_tail(txn, self.trial or self._tail_block(tail, codec))
+            self._put_tail(txn, tail, codec)
         self.trial = None
 
-    def _put_tail(self, txn: WriteTransaction, value: bytes) -> None:
+    def _put_tail(self, txn: WriteTransaction, tail: NodeBuilder, codec: int) -> None:
+        value = self.trial or self._tail_block(tail, codec)
         txn.put(self.tail_key, value)
         self.header.stored_bytes += len(value) - self.tail_bytes
         self.tail_bytes = len(value)
@@ -335,7 +336,7 @@ class StreamWriter:
             return
         counted = txn.changes  # as they were made: what is put here is none that an error after it would undo
         if self.tail_changed and self.tail is not None:
-            self._put_tail(txn, self.tail.sealed(self.tail_seed, self.tail_ordinal, self.tail_span))
+            self._put_tail(txn, self.tail, records.RAW)
         header = self.header.sealed(self.header_seed)
         txn.put(self.header_key, header)
         self.stored = header
