@@ -24,7 +24,7 @@ from ...storage.log.cursor import cursor_over
 from ...storage.log.transaction import WriteTransaction
 from ...storage.tree.lmdb_errors import translated
 from ...storage.trees.rax import RaxTransaction
-from ...stream.entries.session import StoreSource, ask
+from ...stream.entries.session import StoreSource
 from ..subjects import sublist
 from . import channel_index
 from .channel_index import OWNER_BYTES, OWNERS
@@ -89,7 +89,11 @@ class Leases(Attachment):
         """
         # What is left has no effect; another process removes it. What is damaged is an error of the calls that need it.
         with contextlib.suppress(LockTimeout, StoreFull, CorruptionError):
-            if source.env.readonly or all(map(self.lives, ask(source, owners_in))):
+            if source.env.readonly:
+                return
+            with source.read() as txn:
+                known = owners_in(txn)
+            if all(map(self.lives, known)):
                 return
             source.submit(lambda txn: self.live_owners(txn, list(owners_in(txn))))
 

@@ -40,7 +40,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ...storage import clocks
@@ -151,18 +151,20 @@ _NO_TARGETS = Targets([], [], {}, [])
 class PubSub:
     """A part of ``Store``: publishing, bindings and subscriptions by subject."""
 
-    __slots__ = ("_channels", "_details", "_dispatcher", "_encoding", "_leases", "_limits", "_source", "subjects")
-
     def __init__(self, source: StoreSource, limits: NodeLimits, encoding: str | None) -> None:
         self._source = source
         self._limits = limits
         self._encoding = encoding
         self._leases = source.env.attached(Leases)
-        self.subjects: Sublist = Sublist(source, encoding=encoding)
         self._details: dict[int, Detail] = {}
         self._dispatcher: Dispatcher | None = None
         self._channels: Channels | None = None
         self._leases.remove_dead_owners(source)
+
+    @cached_property
+    def subjects(self) -> Sublist:
+        """The subject index of the store."""
+        return Sublist(self._source, encoding=self._encoding)
 
     def close(self) -> None:
         """End the live subscriptions made through this store, in one commit."""

@@ -49,9 +49,8 @@ from ...storage import clocks
 from ...storage.engine import registry
 from ...storage.errors import CorruptionError, NotAStore, RaxlogError, ReadOnlyStore, StoreError, UnsupportedFormat
 from ...storage.folder import directory
-from ...storage.log.checkpoint import unseal
 from ...storage.log.log import Log
-from ...storage.log.ring import APPLIED_KEY
+from ...storage.log.ring import APPLIED_KEY, unseal_applied
 from ...storage.log.transaction import View
 from ...storage.tree import lmdb_errors, lmdb_file
 from ...storage.tree.lmdb_file import Meta, PageFile
@@ -283,7 +282,7 @@ class StoreWalk:
         """What the log holds that the file does not."""
         if self.view is None:
             return {}
-        applied, *_ = unseal(self.view.lmdb().get(APPLIED_KEY))
+        applied, *_ = unseal_applied(self.view.lmdb().get(APPLIED_KEY))
         return dict(self.view.overlay.changes(applied, self.view.upto))
 
     # -- 1. pages -----------------------------------------------------------------------

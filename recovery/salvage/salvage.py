@@ -21,9 +21,8 @@ from ...storage import clocks
 from ...storage.errors import CorruptionError, NotAStore, StoreError, UnsupportedFormat
 from ...storage.folder import directory
 from ...storage.format import keys, records
-from ...storage.log.checkpoint import unseal
 from ...storage.log.log import Log
-from ...storage.log.ring import APPLIED_KEY, UNUSED, create_log
+from ...storage.log.ring import APPLIED_KEY, UNUSED, create_log, unseal_applied
 from ...storage.tree import lmdb_errors
 from ...storage.tree.lmdb_errors import translated
 from ...storage.tree.lmdb_file import PageFile
@@ -156,7 +155,7 @@ def _take_log(gathered: GatheredRecords, found: Path, report: SalvageReport) -> 
         report.lost.append(Loss(f"what only the log held: {error}"))
         return
     with closing(log), log.begin() as view:
-        lost = gathered.take_changes(view.overlay.changes(unseal(gathered.get(APPLIED_KEY))[0], view.upto))
+        lost = gathered.take_changes(view.overlay.changes(unseal_applied(gathered.get(APPLIED_KEY))[0], view.upto))
         if lost:
             report.lost.append(Loss(f"{lost} changes of the log to records that are damaged"))
         if log.damage is not None:

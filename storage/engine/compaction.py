@@ -44,10 +44,10 @@ from ..folder import directory
 from ..format import records
 from ..locks import ofd_lock
 from ..locks.shared_file import SHARED
-from ..log.checkpoint import put_changes, unseal
+from ..log.checkpoint import put_changes
 from ..log.feed import LEAST_FREE, Feed, Overwritten
 from ..log.log import Log
-from ..log.ring import APPLIED_KEY, create_log
+from ..log.ring import APPLIED_KEY, create_log, unseal_applied
 from ..log.transaction import WriteTransaction
 from ..tree import lmdb_errors, lmdb_file
 from ..tree.lmdb_file import RESERVE
@@ -215,7 +215,7 @@ class _Compacting:
         lmdb_file.require_whole(place)
         made = self.made = Tree(place, 2 * size + _ROOM)
         with made.write() as copied:
-            put_changes(copied, [], *unseal(copied.get(APPLIED_KEY))[:2])  # its log is new
+            put_changes(copied, [], *unseal_applied(copied.get(APPLIED_KEY))[:2])  # its log is new
         entries = made.pages().records
         if entries != wanted:
             raise CorruptionError(
@@ -258,7 +258,7 @@ class _Compacting:
             try:
                 with made.write() as txn:
                     enough = min(ends, clocks.elapsed() + _PIECE)  # writers wait for the flush of a piece
-                    upto, chain, *_ = unseal(txn.get(APPLIED_KEY))
+                    upto, chain, *_ = unseal_applied(txn.get(APPLIED_KEY))
                     if feed is not None:
                         for upto, chain, changes in feed.changes(upto, chain, txn.get):  # noqa: B020
                             put_changes(txn, changes, upto, chain)

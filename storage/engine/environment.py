@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from threading import get_ident
 from types import TracebackType
@@ -42,7 +41,7 @@ from ..fork_hooks import (
     unseen,
 )
 from ..format import keys, records
-from ..format.keys import NAMES, STORE_KEY
+from ..format.keys import NAMES
 from ..locks.shared_file import End, enter_as_reader, find_other_user, judge
 from ..log.checkpoint import NotAtRest
 from ..log.log import Log
@@ -104,8 +103,8 @@ class Environment:
         self.inherited: bool = False  # from before a fork, and not used since
         self.record: StoreRecord
         self.last_end: End
-        self.gate: ReaderGate = ReaderGate()
         self.files: StoreFiles = StoreFiles(path, self.live)
+        self.gate: ReaderGate = ReaderGate()
         self.map: StoreMap = StoreMap(path, options, self.files, self.gate, self.forget_last_commit)
         self.checked: int = -1  # the last transaction a read has found without the mark of a superseded generation
         self.commits: Commits = Commits(self)
@@ -143,11 +142,10 @@ class Environment:
                 found = [] if files.shared is None else enter_as_reader(files.shared)
             if clocks.held is not None:
                 _require_alone()
-            with self.map.begin_read() as txn:
-                row = records.store_row(txn.get(STORE_KEY), self.path)
-                how, _, problems = self.last_end = judge(found, partial(_look_over, txn))
+            how, _, problems = self.last_end = judge(found, self._look_over)
             if files.presence is not None:
                 files.presence.clear_the_cut()
+            row = self.map.row
             self.record = StoreRecord(row[1], row[2], row[4])
             if not self.readonly and abs(clocks.now_ms() - self.record.created_ms) < _YOUNG_MS:
                 # Its creator may not have come to flush its name, on which all hangs.
@@ -163,6 +161,10 @@ class Environment:
             if lmdb_errors.is_failure(error):
                 raise lmdb_errors.cannot_open(self.path, error, self.readonly) from error
             raise
+
+    def _look_over(self) -> list[str]:
+        with self.map.begin_read() as txn:
+            return [*_damaged_of_newest(txn)]
 
     @property
     def is_open(self) -> bool:
@@ -407,7 +409,7 @@ class GatedRead:
             raise lmdb_errors.translate_error(self._env.path, error) from error
 
 
-def _look_over(txn: RaxTransaction) -> Iterator[str]:
+def _damaged_of_newest(txn: RaxTransaction) -> Iterator[str]:
     """Read what was written last: names, headers and last nodes of up to 100 streams. About 10 µs each."""
     try:
         for index, (name, value) in enumerate(Rax(txn, NAMES).items()):

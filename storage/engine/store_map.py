@@ -42,6 +42,8 @@ from .. import clocks, disk
 from ..errors import RaxlogError, ReadOnlyStore, StoreError
 from ..folder import directory
 from ..folder.store_files import StoreFiles
+from ..format import records
+from ..format.keys import STORE_KEY
 from ..log.checkpoint import Rest
 from ..log.log import Log
 from ..log.ring import END
@@ -129,6 +131,7 @@ class StoreMap:
         self.tree: Tree | None = None
         self.log: Log | None = None  # in front of it; None in snapshots
         self.mapped: Log | Tree | None = None  # what reads begin on, once it is open
+        self.row: list[Any] = []  # the store's own record
         self.failed_flush: lmdb_errors.Error | None = None
 
     def _live(self) -> Tree:
@@ -172,6 +175,7 @@ class StoreMap:
             self.generation = wanted
             self._forget_last_commit()
             with self.begin_read() as txn:
+                self.row = records.store_row(txn.get(STORE_KEY), self._path)
                 newer = directory.successor(txn.get)
             if newer is None:
                 return

@@ -199,9 +199,11 @@ def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list
     free: list[int] = []
     for start in range(0, len(content) - _SLOT.size + 1, _SLOT.size):
         slot, raw = SLOTS + start, content[start:start + _SLOT.size]
+        if not ofd_lock.is_free(file, slot, 1):
+            continue
         if not any(raw):
             free.append(slot)
-        elif ofd_lock.is_free(file, slot, 1):
+        else:
             now = os.pread(file.fileno(), _SLOT.size, slot)
             if now != raw:  # it was closed since it was read
                 free += [] if any(now) else [slot]
@@ -211,7 +213,7 @@ def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list
             found.append((_UNKNOWN_BOOT, 0) if torn else (number + moment, pid))
             (cut if is_cut(found[-1:]) else free).append(slot)
     end = SLOTS + len(content) // _SLOT.size * _SLOT.size
-    return found, cut, [*(slot for slot in free if ofd_lock.is_free(file, slot, 1)), end]
+    return found, cut, [*free, end]
 
 
 def boot() -> bytes:

@@ -57,23 +57,13 @@ from .ring import (
     KEPT,
     LARGE,
     Ring,
+    unseal_applied,
 )
 from .room import Room
 from .transaction import Overlay, WriteTransaction
 
 FLUSH_PERIOD = 0.1  # seconds
 _READ = 0  # the byte of the data file that a read at rest locks
-
-
-def unseal(value: bytes | None) -> tuple[int, int, tuple[int, int]]:
-    """What LMDB has applied, and the checksum there; where the record begins that ends there, and the one before it.
-
-    Where the ring holds none, it begins where it ends.
-    """
-    if value is None:
-        return 0, 0, (0, 0)
-    upto, chain, start, seed = records.unseal(APPLIED_KEY, value)
-    return upto, chain, (start, seed)
 
 
 def put_changes(txn: Any, changes: list[tuple[bytes, bytes | None]], upto: int, chain: int,
@@ -251,7 +241,7 @@ class Checkpoints:
         log, ring = self.log, self.ring
         words = ring.words
         with self.tree.write() as raw:
-            applied, before, begun = unseal(raw.get(APPLIED_KEY))
+            applied, before, begun = unseal_applied(raw.get(APPLIED_KEY))
             words[APPLIED] = max(words[APPLIED], applied)
             words[KEPT] = max(words[KEPT], begun[0])
             with log.mutex:
@@ -332,7 +322,7 @@ class Checkpoints:
             return
         with self.making, self.held(True):
             with self.tree.write() as raw:
-                applied, _, begun = unseal(raw.get(APPLIED_KEY))
+                applied, _, begun = unseal_applied(raw.get(APPLIED_KEY))
             if applied > words[END]:
                 crash_point("log.settled")
                 words[END] = words[FLUSHED] = words[APPLIED] = applied

@@ -43,7 +43,7 @@ from xxhash import xxh3_64_intdigest
 from .. import clocks
 from .. import crash_point as crash_points
 from . import feed
-from .checkpoint import Checkpoints, Rest, put_changes, unseal
+from .checkpoint import Checkpoints, Rest, put_changes
 from .cursor import cursor_over  # cimport
 from .ring import (
     AGED,
@@ -69,6 +69,7 @@ from .ring import (
     find_damage,
     holds,
     read_u32,  # cimport
+    unseal_applied,
 )
 from .room import (
     Map,
@@ -149,7 +150,7 @@ class Log:
         """A copy of the tree with all that a view sees. The log goes on beside it."""
         held = view.lmdb()
         self.tree.copy(place, held)
-        changes = view.overlay.changes(unseal(held.get(APPLIED_KEY))[0], view.upto)
+        changes = view.overlay.changes(unseal_applied(held.get(APPLIED_KEY))[0], view.upto)
         if changes:
             size = 2 * os.stat(f"{place}/{directory.DATA}").st_size + MOST_MEMORY
             with Tree(Path(place), 8 * size) as made, made.write() as raw:
@@ -171,7 +172,7 @@ class Log:
                 self.take_orphan()
                 return
         with self.begin_raw() as raw:
-            applied, chain, begun = unseal(raw.get(APPLIED_KEY))
+            applied, chain, begun = unseal_applied(raw.get(APPLIED_KEY))
             self.seen = raw.id(), applied, chain
             self.reach(applied, chain, begun)
             overlay = self.overlay = Overlay(applied)
@@ -230,7 +231,7 @@ class Log:
 
     def look(self, raw: Any) -> tuple[int, int, int]:
         """Learn what LMDB's snapshot has applied: its number, the LSN, the checksum there."""
-        applied, chain, _ = unseal(raw.get(APPLIED_KEY))
+        applied, chain, _ = unseal_applied(raw.get(APPLIED_KEY))
         seen = (raw.id(), applied, chain)
         if not self.is_slotless:
             self.seen = seen

@@ -135,6 +135,17 @@ def ring_of(folder: Path, store: bytes) -> int:
     return int(ring)
 
 
+def unseal_applied(value: bytes | None) -> tuple[int, int, tuple[int, int]]:
+    """What LMDB has applied, and the checksum there; where the record begins that ends there, and the one before it.
+
+    Where the ring holds none, it begins where it ends.
+    """
+    if value is None:
+        return 0, 0, (0, 0)
+    upto, chain, start, seed = records.unseal(APPLIED_KEY, value)
+    return upto, chain, (start, seed)
+
+
 class LogError(lmdb_errors.Error):
     """The disk has failed under the log: to the layers above like an error of LMDB's."""
 

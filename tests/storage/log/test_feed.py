@@ -16,8 +16,8 @@ import raxlog
 import second_reader
 from children import Child
 from raxlog.storage.log import ring as log_ring
-from raxlog.storage.log.checkpoint import unseal
 from raxlog.storage.log.feed import SEGMENTS, Feed, Overwritten
+from raxlog.storage.log.ring import unseal_applied
 
 RING = 1 << 16
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
@@ -41,7 +41,7 @@ class Follower:
         self.log.checkpoints.make(True)
         with self.log.tree.begin() as txn:
             self.rows = dict(txn.cursor())
-        self.at, self.chain, *_ = unseal(self.rows.pop(log_ring.APPLIED_KEY))
+        self.at, self.chain, *_ = unseal_applied(self.rows.pop(log_ring.APPLIED_KEY))
         self.seen = 0
 
     def follow(self) -> None:

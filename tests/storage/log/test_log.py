@@ -25,7 +25,7 @@ from children import Child
 from raxlog.storage.format import records
 from raxlog.storage.locks import ofd_lock
 from raxlog.storage.locks.writer_lock import WriterLock
-from raxlog.storage.log import checkpoint, log, ring
+from raxlog.storage.log import log, ring
 from raxlog.storage.log import ring as log_ring
 from xxhash import xxh3_64_intdigest
 
@@ -1192,7 +1192,7 @@ def test_the_record_that_ends_at_the_checkpoint_stays_in_the_ring(path: Path, du
             store.stream("s").append({"n": n, "x": rng.randbytes(rng.choice([10, 1000, 5000, RING // 3 - 3000]))})
             store.stream("s").trim(maxlen=3)
             with inside.tree.begin() as txn:
-                upto, chain, begun = checkpoint.unseal(txn.get(log_ring.APPLIED_KEY))
+                upto, chain, begun = log_ring.unseal_applied(txn.get(log_ring.APPLIED_KEY))
             assert ring.holds(inside.ring, upto, chain, begun), (n, upto, begun)
             assert begun[0] < upto or upto == 0 or inside.ring.words[ring.END] == upto
         assert inside.pos > 20 * RING

@@ -22,9 +22,8 @@ import raxlog
 from interrupted_steps import problems
 from raxlog.crashtest import Operation, check_history, crash_point
 from raxlog.storage.log import ring as log_ring
-from raxlog.storage.log.checkpoint import unseal
 from raxlog.storage.log.log import Log
-from raxlog.storage.log.ring import APPLIED, END, HEAD, Ring
+from raxlog.storage.log.ring import APPLIED, END, HEAD, Ring, unseal_applied
 from raxlog.storage.log.transaction import Overlay
 
 # A control runs in the processes of the workloads, as their environment says: on the plain sources.
@@ -65,9 +64,9 @@ elif _PLANTED == "a checkpoint passes over a record":
 elif _PLANTED == "APPLIED is read after the snapshot":
 
     def _look_late(self: Any, raw: Any) -> tuple[int, int, int]:
-        _, chain, _ = unseal(raw.get(log_ring.APPLIED_KEY))
+        _, chain, _ = unseal_applied(raw.get(log_ring.APPLIED_KEY))
         crash_point("control")
-        self.seen = raw.id(), max(unseal(raw.get(log_ring.APPLIED_KEY))[0], self.ring.words[APPLIED]), chain
+        self.seen = raw.id(), max(unseal_applied(raw.get(log_ring.APPLIED_KEY))[0], self.ring.words[APPLIED]), chain
         return self.seen  # type: ignore[no-any-return]
 
     Log.look = _look_late  # type: ignore[method-assign]
