@@ -29,7 +29,6 @@ KERNELS = (
     "raxlog.storage.log.ring",
     "raxlog.storage.log.transaction",
     "raxlog.storage.log.cursor",
-    "raxlog.storage.log.room",
     "raxlog.storage.log.log",
     "raxlog.storage.trees.rax",
     "raxlog.storage.trees.ordinals",

@@ -74,8 +74,8 @@ from ..folder import directory
 from ..folder.store_files import StoreFiles
 from ..fork_hooks import HERE, USUAL
 from ..locks.shared_file import WAKE
+from ..log.checkpoint import Map
 from ..log.log import Log
-from ..log.room import Map
 from ..log.transaction import WriteTransaction  # cimport
 from ..notices import noted
 from ..tree import lmdb_errors
@@ -620,7 +620,7 @@ class Commits:
     def commit(self, txn: WriteTransaction, calls: list[Call]) -> None:
         """Commit what the calls have changed; they are done then, and as safe as the durability says.
 
-        StoreFull, and nothing written, where the store may not become as large (log/room.py). After any
+        StoreFull, and nothing written, where the store may not become as large (log/log.py). After any
         exception: settle().
         """
         number = txn.upto

@@ -59,7 +59,6 @@ from .ring import (
     Ring,
     unseal_applied,
 )
-from .room import Room
 from .transaction import Overlay, WriteTransaction
 
 FLUSH_PERIOD = 0.1  # seconds
@@ -76,6 +75,34 @@ def put_changes(txn: Any, changes: list[tuple[bytes, bytes | None]], upto: int, 
         else:
             put(key, value)
     put(APPLIED_KEY, records.seal(APPLIED_KEY, [upto, chain, *(begun or (upto, chain))]))
+
+
+class Map(Protocol):
+    """LMDB's map of the file, behind the gate."""
+
+    def grow(self, lent: int = 0) -> bool:
+        """Map more; ``lent``: so many pages beyond what is used. False: there is no more."""
+
+    def adopt_size(self) -> None:
+        """Map what another process has made it grow to."""
+
+    def note_failure(self, error: lmdb_errors.Error) -> None:
+        """After an error in a flush: where the disk has failed, nothing more is written."""
+
+
+class FileRoom(Protocol):
+    """The room in LMDB's file, as far as checkpoints know it."""
+
+    map: Map
+
+    def look(self) -> None:
+        """Learn how large LMDB's tree and file are."""
+
+    def gives(self, overlay: Overlay) -> int:
+        """The most pages that a checkpoint gives back."""
+
+    def require(self, txn: Any, lent: bool) -> None:
+        """StoreFull where a transaction of LMDB's own makes the store larger than it may become."""
 
 
 class Follower(Protocol):
@@ -98,7 +125,7 @@ class Follower(Protocol):
 class Checkpoints:
     """The checkpoints that this process makes of one log. A thread of theirs begins with the first commit."""
 
-    def __init__(self, log: Follower, ring: Ring, tree: Tree, room: Room, *, readonly: bool, durable: bool) -> None:
+    def __init__(self, log: Follower, ring: Ring, tree: Tree, room: FileRoom, *, readonly: bool, durable: bool) -> None:
         self.log = log
         self.ring = ring
         self.tree = tree

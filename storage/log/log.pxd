@@ -3,8 +3,38 @@
 cimport cython
 from .cursor cimport cursor_over
 from .ring cimport Ring, decode, encode_change, read_u32
-from .room cimport Room
-from .transaction cimport Overlay, Version, View, WriteTransaction
+from .transaction cimport Overlay, Version, View, WriteTransaction, run_of
+
+cdef class Room:
+    cdef public Ring ring
+    cdef public object file_tree
+    cdef public object map
+    cdef public object ceiling
+    cdef public long long seen
+    cdef public long long page
+    cdef public long long used
+    cdef public long long depth
+    cdef public long long tree
+    cdef public long long leaves
+    cdef public long long free
+    cdef public long long have
+    cdef public long long counted
+    cdef public long long mapped
+    cdef public long long reusable
+    cdef public long long aged
+    cdef public long long direct
+    cdef public object folder
+
+    cpdef object look(self)
+    @cython.locals(freed="long long", pages="long long")
+    cpdef long long gives(self, Overlay overlay) except -1
+    @cython.locals(changes="long long", splits="long long")
+    cpdef long long bound(self, Overlay overlay) except -1
+    @cython.locals(bound="long long", runs="long long")
+    cpdef bint fits(self, Overlay overlay) except -1
+    cpdef object count_free(self)
+    cpdef bint take(self, long long wanted) except -1
+    cpdef long long count_freed(self, object txn) except -1
 
 cdef class Log:
     cdef public object tree

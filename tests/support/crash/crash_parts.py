@@ -224,7 +224,7 @@ STRUCK = 40  # asynchronous exceptions in one run, beside the signals
 
 COMMITS = tuple(f"raxlog.storage.{one}" for one in (
     "commit.commits", "log.transaction", "engine.environment",
-    "log.log", "log.room", "log.ring", "log.checkpoint",
+    "log.log", "log.ring", "log.checkpoint",
     "engine.store_map", "folder.store_files"))
 OPENINGS = tuple(f"raxlog.{one}" for one in (
     "store", "index.pubsub.leases", "index.pubsub.pubsub", "stream.entries.write_buffer", "stream.entries.session",
