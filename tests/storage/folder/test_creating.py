@@ -14,6 +14,7 @@ import pytest
 import raxlog
 from children import Child, wait_until_stopped
 from environment_cases import numbers
+from raxlog.storage.engine import registry
 from raxlog.storage.folder import directory
 from raxlog.storage.format import records
 
@@ -111,7 +112,7 @@ def test_a_creator_killed_between_two_steps_leaves_nothing_that_hinders(path: Pa
         if step == "mkdir":
             directory.fcntl.flock = die
         elif step == "flock":
-            directory._build = die
+            registry._build = die
         elif step == "open_lmdb":
             records.seal = die
         elif step == "rename":
@@ -135,14 +136,14 @@ def test_a_creator_killed_between_two_steps_leaves_nothing_that_hinders(path: Pa
 
 def test_the_folder_of_a_creator_at_work_is_left_alone(path: Path) -> None:
     def create(say: Callable[[Any], None]) -> None:
-        real = directory._build
+        real = registry._build
 
         def build(*arguments: Any) -> None:
             real(*arguments)
             say("built")
             os.kill(os.getpid(), signal.SIGSTOP)
 
-        directory._build = build
+        registry._build = build
         with raxlog.open(path) as store:
             say(store._env.record.uuid)
 
