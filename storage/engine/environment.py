@@ -147,7 +147,7 @@ class Environment:
                 files.presence.clear_the_cut()
             row = self.map.row
             self.record = StoreRecord(row[1], row[2], row[4])
-            if not self.readonly and abs(clocks.now_ms() - self.record.created_ms) < _YOUNG_MS:
+            if not self.readonly and abs(clocks.wall_ns() // 1_000_000 - self.record.created_ms) < _YOUNG_MS:
                 # Its creator may not have come to flush its name, on which all hangs.
                 directory.sync_folder(self.path.parent)
             if how != "clean":
@@ -270,6 +270,7 @@ class Environment:
             self._hold(acquire_now, 0)
         self._attached = {kind: state for kind, state in self._attached.items() if state.after_fork_in_child()}
         self.commits = Commits(self)
+        self.checked = -1
         self.inherited = True
         self.map.part_from_parent(self._forked_inside)
         self.map.close()

@@ -173,7 +173,6 @@ class StoreMap:
                     raise
                 continue  # it was removed in this moment, since a newer one is in force
             self.generation = wanted
-            self._forget_last_commit()
             with self.begin_read() as txn:
                 self.row = records.store_row(txn.get(STORE_KEY), self._path)
                 newer = directory.successor(txn.get)
@@ -232,6 +231,7 @@ class StoreMap:
             try:
                 self._unmap()
                 self._open(size or self._first_size())
+                self._forget_last_commit()
             except BaseException:
                 self._unmap()  # the map and its log are open together or not at all; live() tries again
                 raise

@@ -33,6 +33,7 @@ import mmap
 import os
 import struct
 import sys
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,11 @@ class WriterLock:
     def __init__(self, path: Path) -> None:
         self._path = path
         pid = os.getpid()
+        self._file = disk.open_file(path, os.O_RDWR)
+        with disk.open_file(path, os.O_RDWR) as mapped:  # another than the one with the locks: a map keeps it open
+            self._words = TurnWords(mapped)
         self._lock = ofd_lock.question(fcntl.F_WRLCK, _LOCK - pid, pid + 1)
         self._none = ofd_lock.question(fcntl.F_UNLCK, _LOCK - pid, _LINE_BYTES)
-        self._file = disk.open_file(path, os.O_RDWR)
-        self._words = TurnWords(path)
 
     def acquire(self, timeout: float) -> None:
         """Take the lock, waiting up to ``timeout`` seconds, else LockTimeout with the holder.
@@ -174,13 +176,12 @@ class WriterLock:
 
 
 class TurnWords:
-    """The words in the file at ``path``, which is as long as they need. sleep() polls where it has no call."""
+    """The words in an open file, which is as long as they need. sleep() polls where it has no call."""
 
     __slots__ = ("_address", "_futex", "_words", "last")
 
-    def __init__(self, path: Path) -> None:
-        with disk.open_file(path, os.O_RDWR) as file:  # another than the one with the locks: a map keeps it open
-            mapped = mmap.mmap(file.fileno(), _SIZE)
+    def __init__(self, file: FileIO) -> None:
+        mapped = mmap.mmap(file.fileno(), _SIZE)
         self.last: memoryview[int] = memoryview(mapped)[:8].cast("Q")  # one native store each: nothing is seen by half
         self._words = memoryview(mapped)[8:].cast("I")
         self._futex: Any = None

@@ -132,7 +132,7 @@ class Checkpoints:
         self.room = room
         self.folder: Path = ring.path.parent
         self.durable = durable
-        self.lock: WriterLock | None = None if ring.locks is None else WriterLock(self.folder / directory.STATE)
+        self.lock: WriterLock | None = None  # made with the first checkpoint
         self.pages: PageFile | None = None if readonly else PageFile(self.folder / directory.DATA)
         self.making: threading.Lock = threading.Lock()  # the lock in the file does not keep threads apart
         self.made: int = 0
@@ -193,13 +193,13 @@ class Checkpoints:
         self.closed = True
         try:
             self.stop()
-            if self.forks == fork_hooks.forks and self.pages is not None and self.lock is not None:
+            if self.forks == fork_hooks.forks and self.pages is not None:
                 with disk.ErrorsIgnored(LockTimeout, lmdb_errors.Error):  # of a disk that fails: the next opening looks
                     self.ring.flush()
                     self.make(False)
         finally:
-            lock, self.lock = self.lock, None  # first: run again, a closing that an exception has struck makes none
-            for opened in (lock, self.pages):
+            pages, self.pages = self.pages, None  # first: run again, a closing that an exception has struck makes none
+            for opened in (self.lock, pages):
                 if opened is not None:
                     opened.close()
 
@@ -239,9 +239,9 @@ class Checkpoints:
     @contextlib.contextmanager
     def held(self, waits: bool) -> Iterator[None]:
         """Hold the lock of checkpoints. LockTimeout, ReadOnlyStore."""
-        lock = self.lock
-        if lock is None:
+        if self.pages is None:
             raise ReadOnlyStore(f"{self.folder.parent} is open for reading only")
+        lock = self.lock = self.lock or WriterLock(self.folder / directory.STATE)
         patience = self.log.patience if waits else 0.0
         self.outwait_reads(patience)
         lock.acquire(patience)

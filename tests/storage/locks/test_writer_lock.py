@@ -335,7 +335,8 @@ def strike(at: int, call: Callable[[], None], on_sleep: Callable[[], None] = lam
 def test_no_bytecode_is_a_bad_one_for_an_exception(file: Path, case: str) -> None:
     """Struck in acquire() or release(): after release(), as the committer does it, nothing is held, and all goes on."""
     lock, other, third = WriterLock(file), WriterLock(file), WriterLock(file)
-    words = writer_lock.TurnWords(file)
+    with disk.open_file(file) as opened:
+        words = writer_lock.TurnWords(opened)
     slept: list[int] = []
     at = 0
     struck = True
