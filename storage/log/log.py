@@ -646,8 +646,7 @@ class Log:
                 crash_points.crash_point("log.flushed")
             if self.durable:
                 words[FLUSHED] = pos + size
-            self.reached = pos + size, checksum, (pos, self.chain)
-            self.pos, self.chain, self.begun = self.reached
+            self.reach(pos + size, checksum, (pos, self.chain))
             overlay.settle(touched)
         if not self.checkpoints.is_tended:
             self.checkpoints.start()

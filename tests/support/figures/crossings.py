@@ -27,11 +27,11 @@ from raxlog.storage import kernels
 WARM = 500  # calls before it: by then the process has the kernel's events of its files
 CALLS = 25  # that are looked at
 MOST = {  # files, changes of file; and what they should come to
-    "append": ((15, 35), (11, 30)),
-    "group read of 1": ((22, 82), (17, 90)),
-    "ack of 1": ((18, 54), (15, 50)),
-    "publish to a bound stream": ((21, 58), (15, 50)),
-    "open": ((45, 182), (28, 120)),
+    "append": ((13, 29), (11, 30)),
+    "group read of 1": ((20, 76), (17, 90)),
+    "ack of 1": ((17, 50), (15, 50)),
+    "publish to a bound stream": ((17, 48), (15, 50)),
+    "open": ((29, 120), (28, 120)),
 }
 
 
