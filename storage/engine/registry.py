@@ -1,4 +1,4 @@
-"""The registry: one environment per store and process, however often it is opened.
+"""The registry: one environment per store and process, however often it is opened; and the making of a store.
 
         open(path)   open(path)         LMDB forbids one process to map a file twice (its
              \\          /               locks are the process's), so all handles of a path

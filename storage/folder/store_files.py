@@ -152,15 +152,10 @@ class StoreFiles:
                 )
         except BaseException as error:
             with disk.ErrorsIgnored():
-                self.release()
+                lock.release()
             if lmdb_errors.is_failure(error):
                 raise lmdb_errors.translate_error(self._path, error) from error
             raise
-
-    def release(self) -> None:
-        """Give up the writer's lock. Harmless where it is not held."""
-        if self.lock is not None:
-            self.lock.release()
 
     def is_lock_awaited(self) -> bool:
         """Whether the writer's lock is to be released soon: another process waits for it, or a file is gone."""
@@ -170,8 +165,9 @@ class StoreFiles:
 
     def _displaced(self) -> Path | None:
         """What is not in place any more: a file, or the folder. Two system calls; 10 µs after a change."""
-        if self._events is not None:
-            self._events.drain()  # before the look, which sees what they are about
+        events = self._events
+        if events is not None:
+            events.drain()  # before the look, which sees what they are about
         elif self._looks > _OFTEN:
             self._watch()
         displaced = self._look()
