@@ -268,7 +268,7 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
     Also whether it has passed over entries that are not for the group, or taken out what is gone, and not come to the
     end.
     """
-    now = clocks.wall_ns() // 1_000_000
+    now = now_ms()
     passing = False
     found = []
     for target in targets:
