@@ -198,8 +198,9 @@ class Checkpoints:
                     self.ring.flush()
                     self.make(False)
         finally:
-            pages, self.pages = self.pages, None  # first: run again, a closing that an exception has struck makes none
-            for opened in (self.lock, pages):
+            lock, pages = self.lock, self.pages
+            self.lock = self.pages = None  # first: run again, a closing that an exception has struck makes none
+            for opened in (lock, pages):
                 if opened is not None:
                     opened.close()
 
