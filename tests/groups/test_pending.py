@@ -62,6 +62,7 @@ class PendingModel(RuleBasedStateMachine):
         self.capacity = capacity
         self.model: dict[ID, Nack] = {}
         self.queue: list[ID] = []  # released entries in the order of their release
+        self.steps = 0
         self.env = lmdb.open(self.folder.name, map_size=1 << 26, sync=False)
         with self.env.begin(write=True) as txn:
             for group in (GROUP - 1, GROUP + 1):  # neighbours that must never be touched
@@ -77,9 +78,12 @@ class PendingModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "txn"):
-            self.txn.abort()
-            self.env.close()
-            self.folder.cleanup()
+            try:
+                self.compare()
+            finally:
+                self.txn.abort()
+                self.env.close()
+                self.folder.cleanup()
 
     def place(self, sid: ID, nack: Nack | None, keys: dict[ID, bytes] | None = None) -> Nack | None:
         """Change one entry of the model, which keeps its key if there is no other; what it was, but for the number."""
@@ -203,15 +207,21 @@ class PendingModel(RuleBasedStateMachine):
 
     @invariant()
     def the_list_is_the_dict(self) -> None:
+        """All of it after each fifth step, and in the end: no step repairs what one before has damaged."""
         if not hasattr(self, "txn"):
             return
-        assert plain(self.pending.scan(*EVERYTHING)) == sorted(self.model.items())
+        self.steps += 1
+        if self.steps % 5 == 0:
+            self.compare()
         assert self.pending.first() == min(self.model, default=None)
         assert self.pending.last() == max(self.model, default=None)
         dues = [nack.time for nack in self.model.values() if not nack.consumer and nack.time != LATEST]  # that is never
         assert self.pending.next_due() == min(dues, default=None)
         owned = [nack.time for nack in self.model.values() if nack.consumer]
         assert self.pending.oldest_time() == min(owned, default=None)
+
+    def compare(self) -> None:
+        assert plain(self.pending.scan(*EVERYTHING)) == sorted(self.model.items())
         found, totals = problems(self.txn, STREAM, GROUP, self.capacity)
         assert found == []
         assert totals == Counter(nack.consumer for nack in self.model.values())

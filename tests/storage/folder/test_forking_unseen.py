@@ -103,74 +103,100 @@ CALLS = {
 
 
 @pytest.mark.parametrize("durability", ["commit", "buffered"])
-@pytest.mark.parametrize("name", CALLS)
 def test_each_call_in_an_unseen_child_names_the_fork_and_leaves_the_parent_at_work(
-    path: Path, name: str, durability: str,
+    path: Path, durability: str,
 ) -> None:
-    in_transaction = "transaction" in name and name != "transaction"
+    """In a store of its own for each call, all of one process."""
     said = run(path, f"""
-        store, stream, group = opened(durability={durability!r})
-        subscription, durable = store.subscribe("a.*"), store.subscribe_durable("a.*", durable="d")
-        pipe = store.pipeline()
-        if {in_transaction}:
-            holding = store.transaction()
-            leave = holding.__exit__
-            tx = holding.__enter__()
-            tx.stream("q").append({{"n": 2}})
-        pid = fork()
-        if pid == 0:
-            tried("first:", lambda: exec({CALLS[name]!r}))
-            tried("again:", lambda: exec({CALLS[name]!r}))
-            tried("close:", store.close)
-            if {in_transaction}:
-                tx = leave = None
-            store = stream = group = pipe = subscription = durable = holding = None
-            gc.collect()
-            sys.exit(0)
-        ended(pid)
-        if {in_transaction}:
-            leave(None, None, None)
-        else:
-            stream.append({{"n": 2}})
-        store.publish("a.b", {{"n": 1}})
-        print("messages", subscription.get(10) is not None, durable.get(10) is not None)
-        other = os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c",
-            "import sys, raxlog; raxlog.open(sys.argv[1]).stream('q').append({{'n': 3}})", path])
-        print(other, len(stream), [int(dict(entry.fields)["n"]) for entry in stream.range()])
-        store.close()
-    """)
-    assert said == [
-        "first: names the fork", "again: names the fork", "close: passed", "messages True True",
-        "0 4 [0, 1, 2, 3]",
-    ]
-    assert in_a_new_process(path) == 4
-
-
-@pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(0)", "raise SystemExit", "gc.collect(); sys.exit(0)"])
-@pytest.mark.parametrize("durability", ["commit", "relaxed", "buffered"])
-def test_an_unseen_child_that_makes_no_call_ends_without_touching_its_parents_locks(
-    path: Path, end: str, durability: str,
-) -> None:
-    said = run(path, f"""
-        store, stream, group = opened(durability={durability!r})
-        subscription = store.subscribe("a.*")
-        with store.transaction() as tx:
-            tx.stream("q").append({{"n": 2}})
+        import subprocess
+        other = subprocess.Popen([sys.executable, "-c",
+            "import sys, raxlog\\nfor line in sys.stdin:\\n"
+            "    raxlog.open(line.rstrip()).stream('q').append({{'n': 3}})\\n    print('appended', flush=True)"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        folder = path
+        os.mkdir(folder)
+        for name, call in {CALLS!r}.items():
+            print(name)
+            path = os.path.join(folder, name)
+            store, stream, group = opened(durability={durability!r})
+            subscription, durable = store.subscribe("a.*"), store.subscribe_durable("a.*", durable="d")
+            pipe = store.pipeline()
+            in_transaction = "transaction" in name and name != "transaction"
+            if in_transaction:
+                holding = store.transaction()
+                leave = holding.__exit__
+                tx = holding.__enter__()
+                tx.stream("q").append({{"n": 2}})
             pid = fork()
             if pid == 0:
-                os.close(2)  # the `with` says that its transaction is the parent's
-                {end}
+                tried("first:", lambda: exec(call))
+                tried("again:", lambda: exec(call))
+                tried("close:", store.close)
+                if in_transaction:
+                    tx = leave = None
+                store = stream = group = pipe = subscription = durable = holding = None
+                gc.collect()
+                sys.exit(0)
             ended(pid)
-            other = os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c",
-                "import sys, raxlog\\ntry: raxlog.open(sys.argv[1], lock_timeout=0.1).stream('q').append({{'n': 9}})\\n"
-                "except raxlog.LockTimeout: sys.exit(7)", path])
-            print(other)
-            tx.stream("q").append({{"n": 3}})
-        print(len(stream))
-        store.close()
+            if in_transaction:
+                leave(None, None, None)
+            else:
+                stream.append({{"n": 2}})
+            store.publish("a.b", {{"n": 1}})
+            print("messages", subscription.get(10) is not None, durable.get(10) is not None)
+            other.stdin.write(path + "\\n")
+            answer = other.stdout.readline().strip()
+            print(answer, len(stream), [int(dict(entry.fields)["n"]) for entry in stream.range()])
+            store.close()
+        other.communicate(timeout=30)
     """)
-    assert said == ["7", "4"]
-    assert in_a_new_process(path) == 4
+    assert said == [line for name in CALLS for line in (
+        name, "first: names the fork", "again: names the fork", "close: passed", "messages True True",
+        "appended 4 [0, 1, 2, 3]",
+    )]
+    for name in CALLS:
+        with raxlog.open(path / name) as store:
+            assert (len(store.stream("q")), store.last_end.problems) == (4, ()), name
+
+
+ENDS = ["sys.exit(0)", "os._exit(0)", "raise SystemExit", "gc.collect(); sys.exit(0)"]
+
+
+@pytest.mark.parametrize("durability", ["commit", "relaxed", "buffered"])
+def test_an_unseen_child_that_makes_no_call_ends_without_touching_its_parents_locks(
+    path: Path, durability: str,
+) -> None:
+    said = run(path, f"""
+        import subprocess
+        other = subprocess.Popen([sys.executable, "-c",
+            "import sys, raxlog\\nfor line in sys.stdin:\\n"
+            "    try: raxlog.open(line.rstrip(), lock_timeout=0.1).stream('q').append({{'n': 9}})\\n"
+            "    except raxlog.LockTimeout: print('locked', flush=True)\\n    else: print('appended', flush=True)"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        folder = path
+        os.mkdir(folder)
+        for number, end in enumerate({ENDS!r}):
+            path = os.path.join(folder, str(number))
+            store, stream, group = opened(durability={durability!r})
+            subscription = store.subscribe("a.*")
+            with store.transaction() as tx:
+                tx.stream("q").append({{"n": 2}})
+                pid = fork()
+                if pid == 0:
+                    os.close(2)  # the `with` says that its transaction is the parent's
+                    exec(end)
+                ended(pid)
+                other.stdin.write(path + "\\n")
+                print(other.stdout.readline().strip())
+                tx.stream("q").append({{"n": 3}})
+            print(len(stream))
+            store.close()
+        other.communicate(timeout=30)
+    """)
+    assert said == ["locked", "4"] * len(ENDS)
+    for number in range(len(ENDS)):
+        with raxlog.open(path / str(number)) as store:
+            assert (len(store.stream("q")), store.last_end.problems) == (4, ())
 
 
 def test_a_read_of_the_parent_keeps_its_pages_while_unseen_children_come_and_go(path: Path) -> None:
