@@ -10,7 +10,10 @@ from ring_model import CASTS, FAULTS, Broken, Model
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "ring-model.md").read_text(encoding="utf-8")
-USUAL = [name for name in CASTS if not name.startswith("wide: ")]
+LONG = ("reading", "all", "kills", "errors", "power", "power twice", "compaction", "compaction, power",
+        "compaction twice, power")  # of 75,000 states and more, some seconds each
+USUAL = [pytest.param(name, marks=pytest.mark.storm if name in LONG else ())
+         for name in CASTS if not name.startswith("wide: ")]
 REACHED = {  # what each cast is there for
     "reading": {"a checkpoint under a reader", "a read finds the ring used again, or another's snapshot newer"},
     "a lap": {"a lap", "a commit waits for a checkpoint", "a checkpoint under a reader"},
