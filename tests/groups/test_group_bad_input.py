@@ -70,10 +70,10 @@ def test_names_that_begin_alike_are_not_the_same(store: raxlog.Store) -> None:
     assert [info.name for info in store.stream("s").groups()] == sorted(names[1:])
 
 
-@pytest.mark.parametrize("wrong", [
-    None, True, ["g"], ("g",), {"g": 1}, object(), 1j, b"x" * 65_537, "é" * 32_769, "\ud800", 10**5000, -(10**4400), 7,
-    1.5,
-], ids=lambda wrong: repr(wrong)[:12] if not isinstance(wrong, int) else "int")  # fmt: skip
+NO_NAMES = [None, True, ["g"], ("g",), {"g": 1}, object(), 1j, b"x" * 65_537, "é" * 32_769, "\ud800", 10**5000,
+            -(10**4400), 7, 1.5]
+
+
 @pytest.mark.parametrize("use", [
     lambda store, wrong: store.stream("s").group(wrong),
     lambda store, wrong: store.stream("s").create_group(wrong, "$"),
@@ -87,13 +87,17 @@ def test_names_that_begin_alike_are_not_the_same(store: raxlog.Store) -> None:
     lambda store, wrong: store.read_group(wrong, "c", {"s": ">"}),
     lambda store, wrong: store.read_group("g", wrong, {"s": ">"}),
 ])  # fmt: skip
-def test_what_cannot_be_a_name_is_refused(queue: raxlog.Store, use: Any, wrong: Any) -> None:
-    with pytest.raises(InvalidArgument):
-        use(queue, wrong)
+def test_what_cannot_be_a_name_is_refused(queue: raxlog.Store, use: Any) -> None:
+    for wrong in NO_NAMES:
+        with pytest.raises(InvalidArgument):
+            use(queue, wrong)
 
 
 # -- IDs ------------------------------------------------------------------------------------
 
+
+NO_IDS = ["", "x", "1-2-3", "-1", "1--2", "1-x", "18446744073709551616", "1-18446744073709551616", -1, 1 << 64, 1.5,
+          None, ["2-0"], b"\xff", "²-0", "2-0\n", "2-*", "*"]
 
 @pytest.mark.parametrize("use", [
     lambda store, *ids: g(store).ack(*ids),
@@ -113,13 +117,10 @@ def test_what_cannot_be_a_name_is_refused(queue: raxlog.Store, use: Any, wrong: 
     lambda store, *ids: store.read_group("g", "new", {"s": ids[-1]}),
     lambda store, *ids: store.read({"s": ids[-1]}),
 ])  # fmt: skip
-@pytest.mark.parametrize("wrong", [
-    "", "x", "1-2-3", "-1", "1--2", "1-x", "18446744073709551616", "1-18446744073709551616", -1, 1 << 64, 1.5, None,
-    ["2-0"], b"\xff", "²-0", "2-0\n", "2-*", "*",
-], ids=repr)  # fmt: skip
-def test_all_ids_are_parsed_before_anything_changes(queue: raxlog.Store, use: Any, wrong: Any) -> None:
-    with pytest.raises(InvalidStreamID):
-        use(queue, "2-0", "3-0", wrong)
+def test_all_ids_are_parsed_before_anything_changes(queue: raxlog.Store, use: Any) -> None:
+    for wrong in NO_IDS:
+        with pytest.raises(InvalidStreamID):
+            use(queue, "2-0", "3-0", wrong)
 
 
 @pytest.mark.parametrize("use", [
@@ -164,10 +165,10 @@ def test_special_ids_are_taken_only_where_they_mean_something(queue: raxlog.Stor
     lambda store, wrong: store.stream("s").configure(idempotence_cap=wrong),
     lambda store, wrong: store.stream("s").set_id("9-0", entries_added=wrong),
 ])  # fmt: skip
-@pytest.mark.parametrize("wrong", [-1, -HUGE, 1.0, "1", True, math.nan, [1], b"1"], ids=repr)
-def test_a_count_is_a_whole_number_and_not_negative(queue: raxlog.Store, use: Any, wrong: Any) -> None:
-    with pytest.raises(InvalidArgument):
-        use(queue, wrong)
+def test_a_count_is_a_whole_number_and_not_negative(queue: raxlog.Store, use: Any) -> None:
+    for wrong in (-1, -HUGE, 1.0, "1", True, math.nan, [1], b"1"):
+        with pytest.raises(InvalidArgument):
+            use(queue, wrong)
 
 
 @pytest.mark.parametrize("use", [
@@ -206,12 +207,10 @@ def test_a_huge_count_means_all(store: raxlog.Store) -> None:
     lambda store, wrong: store.read_group("g", "new", {"s": ">"}, timeout=wrong),
     lambda store, wrong: store.read_group("g", "new", {"s": ">"}, claim_idle=wrong),
 ])  # fmt: skip
-@pytest.mark.parametrize("wrong", [
-    -1, -0.5, math.nan, math.inf, 1e300, 10**400, "1", b"1", True, [1], Fraction(1, 2),
-], ids=lambda wrong: f"{wrong!s:.5}")  # fmt: skip
-def test_a_duration_is_a_number_of_seconds_and_not_negative(queue: raxlog.Store, use: Any, wrong: Any) -> None:
-    with pytest.raises(InvalidArgument):
-        use(queue, wrong)
+def test_a_duration_is_a_number_of_seconds_and_not_negative(queue: raxlog.Store, use: Any) -> None:
+    for wrong in (-1, -0.5, math.nan, math.inf, 1e300, 10**400, "1", b"1", True, [1], Fraction(1, 2)):
+        with pytest.raises(InvalidArgument):
+            use(queue, wrong)
 
 
 @pytest.mark.parametrize("name", ["min_idle", "idle"])

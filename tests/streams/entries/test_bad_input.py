@@ -38,7 +38,6 @@ WRONG_IDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("wrong", WRONG_IDS, ids=lambda wrong: repr(wrong)[:20])
 @pytest.mark.parametrize(
     "use",
     [
@@ -53,9 +52,10 @@ WRONG_IDS = [
     ],
     ids=["append", "extend", "delete", "get", "rank", "set_id", "max_deleted_id", "minid"],
 )
-def test_what_is_no_id_is_refused_everywhere(unharmed: raxlog.Store, use: Callable[..., Any], wrong: Any) -> None:
-    with refused(raxlog.InvalidStreamID):
-        use(unharmed.stream("orders"), wrong)
+def test_what_is_no_id_is_refused_everywhere(unharmed: raxlog.Store, use: Callable[..., Any]) -> None:
+    for wrong in WRONG_IDS:
+        with refused(raxlog.InvalidStreamID):
+            use(unharmed.stream("orders"), wrong)
 
 
 @pytest.mark.parametrize("wrong", ["", "x", "(", "(-", "(+", "((1", "$", "1-", None, True, 1.5, []])
