@@ -336,8 +336,7 @@ def test_the_tasks_of_a_worker_that_is_killed_are_done_by_others(tmp_path: Path)
     assert raxlog.check(tmp_path / "s.rax").ok
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("loop", "number"), [("asyncio", signal.SIGTERM), ("uvloop", signal.SIGINT)])
 def test_a_signal_ends_workers_that_are_idle_and_those_that_run_once_their_tasks_are_done(
     tmp_path: Path, loop: str, number: signal.Signals
 ) -> None:
