@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 import raxlog
+from examples import examples
 from group_moves import (
     CONSUMERS,
     GROUPS,
@@ -341,6 +342,4 @@ class GroupsBesideDicts(GroupMoves):
 
 
 TestGroupsBesideDicts = GroupsBesideDicts.TestCase
-TestGroupsBesideDicts.settings = settings(
-    max_examples=3000 if os.environ.get("RAXLOG_LONG") else 100, stateful_step_count=60
-)
+TestGroupsBesideDicts.settings = settings(max_examples=examples(50, 3000), stateful_step_count=60)

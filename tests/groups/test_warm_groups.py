@@ -14,7 +14,7 @@ import group_steps
 import pytest
 import raxlog
 
-STEPS = 400
+STEPS = 250
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -20,6 +20,7 @@ import pytest
 import raxlog
 import raxlog.aio
 from counting import commits_of
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -659,4 +660,4 @@ class AgainstAModel(RuleBasedStateMachine):
 
 
 TestAgainstAModel = AgainstAModel.TestCase
-TestAgainstAModel.settings = settings(max_examples=60, stateful_step_count=30)
+TestAgainstAModel.settings = settings(max_examples=examples(40), stateful_step_count=30)

@@ -15,6 +15,7 @@ import raxlog
 import raxlog.aio
 import raxlog.testing
 from customers import add, ids_of
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -678,4 +679,4 @@ class AgainstAModel(RuleBasedStateMachine):
 
 
 TestAgainstAModel = AgainstAModel.TestCase
-TestAgainstAModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAgainstAModel.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

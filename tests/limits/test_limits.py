@@ -17,6 +17,7 @@ import pytest
 import raxlog
 import raxlog.aio
 import raxlog.testing
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -415,7 +416,7 @@ class AgainstAModel(RuleBasedStateMachine):
 
 
 TestAgainstAModel = AgainstAModel.TestCase
-TestAgainstAModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAgainstAModel.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 
 
 # -- processes that are killed ---------------------------------------------------------------------

@@ -20,11 +20,13 @@ import pytest
 import raxlog
 import raxlog.testing
 from customers import add, ids_of
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from raxlog.storage.format import keys
 from raxlog.storage.trees.rax import family_rows
+from stored_nodes import problems
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 LONG = bool(os.environ.get("RAXLOG_LONG"))
@@ -419,11 +421,11 @@ class AgainstAModel(RuleBasedStateMachine):
             assert key == "." or all(bisect_right(times, first + self.WINDOW) - at <= self.MANY + self.BURST
                                      for at, first in enumerate(times))
         assert self.group.pending().total >= len(self.held)
-        assert raxlog.check(self.store.path).problems == []
+        assert problems(self.store.path) == []
 
 
 TestAgainstAModel = AgainstAModel.TestCase
-TestAgainstAModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAgainstAModel.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 
 
 # -- processes that are killed ---------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 import raxlog
 import raxlog.aio
 import raxlog.testing
+from examples import examples
 from flipped_stores import problems_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -675,4 +676,4 @@ class AgainstAModel(RuleBasedStateMachine):
 
 
 TestAgainstAModel = AgainstAModel.TestCase
-TestAgainstAModel.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestAgainstAModel.settings = settings(max_examples=examples(50), stateful_step_count=40, deadline=None)

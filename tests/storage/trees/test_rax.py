@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -181,11 +182,11 @@ class RaxOfStreamIDs(RaxBesideADict):
 
 
 class TestRaxBesideADict(RaxBesideADict.TestCase):
-    settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=examples(90), stateful_step_count=40, deadline=None)
 
 
 class TestRaxOfStreamIDs(RaxOfStreamIDs.TestCase):
-    settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)

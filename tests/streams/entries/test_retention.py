@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import raxlog
 from children import Child
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -28,7 +29,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from raxlog import InvalidArgument, Retention, StreamID
-from raxlog.recovery.check.check import perform
 from raxlog.stream import stream as stream_module
 from raxlog.stream import streams as streams_module
 from raxlog.stream.entries import header
@@ -36,18 +36,11 @@ from raxlog.stream.group import deliver as deliver_module
 from raxlog.stream.group import expiry
 from raxlog.stream.group import group as group_module
 from raxlog.stream.group.state import SEEN_EVERY
-from stored_nodes import nodes_of
+from stored_nodes import nodes_of, problems
 
 ID = tuple[int, int]
 LONG = bool(os.environ.get("RAXLOG_LONG"))
 NODE = 3  # entries
-
-
-def problems(path: Path) -> list[Any]:
-    """What a check without look-ups finds, in this process."""
-    said: list[dict[str, Any]] = []
-    perform(said.append, str(path), "raw", "")
-    return [one["problem"] for one in said if "problem" in one]
 
 
 def filled(store: raxlog.Store, entries: int, retention: Retention | None = None, **node: int) -> raxlog.Stream:
@@ -243,7 +236,7 @@ class RetentionBesideAModel(RuleBasedStateMachine):
 
 def test_what_goes_is_what_a_rule_lets_go_and_less_than_a_node_of_it_stays() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        RetentionBesideAModel, settings=settings(max_examples=400 if LONG else 40, stateful_step_count=40))
+        RetentionBesideAModel, settings=settings(max_examples=examples(30, 400), stateful_step_count=40))
 
 
 # -- each rule --------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import raxlog
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -447,7 +448,7 @@ class StreamsBesideALists(RuleBasedStateMachine):
 
 
 TestStreamsBesideALists = StreamsBesideALists.TestCase
-TestStreamsBesideALists.settings = settings(max_examples=120, stateful_step_count=60)
+TestStreamsBesideALists.settings = settings(max_examples=examples(60), stateful_step_count=60)
 
 
 # ------------------------------------------------------------------ what has once gone wrong

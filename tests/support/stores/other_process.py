@@ -2,6 +2,7 @@
 
     other = OtherProcess(path)
     other.call("insert", "a.*", queue="q")     what Sublist.insert() of the other process answers
+    other.call("match", "a.b", "a.c")          what match() of it finds for each: IDs, queues
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ def _work(path: Path, pipe: Any) -> None:
             except EOFError:
                 return
             try:
-                answer = getattr(index, name)(*args, **options)
                 if name == "match":
-                    answer = (answer.plain, answer.queues)
+                    found = [index.match(subject) for subject in args]
+                    answer = [(one.plain, one.queues) for one in found]
+                else:
+                    answer = getattr(index, name)(*args, **options)
             except raxlog.RaxlogError as error:
                 answer = error
             pipe.send(answer)

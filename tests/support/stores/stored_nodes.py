@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import raxlog
+from raxlog.recovery.check.check import perform
 from raxlog.storage.format import keys, records
 from raxlog.storage.trees import ordinals
 from raxlog.storage.trees.rax import Rax
@@ -33,6 +35,13 @@ def nodes_of(store: raxlog.Store, name: bytes) -> list[StoredNode]:
         head = records.block_header(prefix + key, value)
         nodes.append(StoredNode(key, records.listpack_of(prefix + key, value, head), head))
     return nodes
+
+
+def problems(path: Path) -> list[Any]:
+    """What a check of the store without look-ups finds, in this process: a tenth of what raxlog.check() costs."""
+    said: list[dict[str, Any]] = []
+    perform(said.append, str(path), "raw", "")
+    return [one["problem"] for one in said if "problem" in one]
 
 
 def check_stream(store: raxlog.Store, name: bytes) -> None:
