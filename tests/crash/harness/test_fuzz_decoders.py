@@ -20,7 +20,7 @@ from xxhash import xxh3_64_intdigest
 
 pytestmark = pytest.mark.storm
 
-SECONDS = 30
+SECONDS = 15
 SEED = int(os.environ.get("RAXLOG_SEED", "7"))
 
 
