@@ -29,7 +29,7 @@ from ...stream.entries.idempotent import name_digest
 from ...stream.entries.schedules import ScheduleState
 from ...stream.entries.unique import UNTIL, Holder
 from ...stream.group.parking import HELD, NEXT, PARKED, WAITS, is_parked, place_of
-from ...stream.group.state import ConsumerState, GroupState, Key
+from ...stream.group.state import ConsumerState, GroupState, Key, KeyRow
 from ...stream.node.stream_id import StreamID, pack_id, unpack_id
 from ...stream.pel import pending_check
 from .page_tree import FAILURES

@@ -111,8 +111,8 @@ class Turns:
     Nothing is written before settle().
     """
 
-    __slots__ = ("_known", "_left", "_pel", "_pending", "_taken", "_txn", "held", "key", "marks", "now", "parked", "rows",
-                 "stops", "until")
+    __slots__ = ("_known", "_left", "_pel", "_pending", "_taken", "_txn", "held", "key", "marks", "now", "parked",
+                 "rows", "stops", "until")
 
     def __init__(self, txn: RaxTransaction, group: GroupState, key: Key, count: int | None = None) -> None:
         self._txn = txn

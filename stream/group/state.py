@@ -207,8 +207,9 @@ class GroupState:
 
     __slots__ = (
         "_changed", "_consumers", "_frame", "_framed", "_group_changed", "_held", "_is_whole", "_least", "_times",
-        "buckets", "cancelled", "entries_read", "epoch", "gone", "group", "key", "key_limit", "key_rows", "last", "limits",
-        "mark", "moves", "name", "next_consumer", "number", "paused", "pending", "place", "seed", "since", "subjects",
+        "buckets", "cancelled", "entries_read", "epoch", "gone", "group", "key", "key_limit", "key_rows", "last",
+        "limits", "mark", "moves", "name", "next_consumer", "number", "paused", "pending", "place", "seed", "since",
+        "subjects",
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:

@@ -108,7 +108,7 @@ class Bucket:
     def of(cls, key: bytes, ids: bytes, nacks: Iterable[Nack]) -> Bucket:
         """The bucket of entries with these packed IDs, at least one, ascending."""
         *columns, keys = zip(*nacks, strict=True)
-        return cls(key, ids, *[column(list(values)) for values in columns], packed_keys(keys))
+        return cls(key, ids, *[column(list(values)) for values in columns], keys=packed_keys(keys))
 
     # -- the record ---------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class Bucket:
         return Bucket(key, self.ids[16 * low : 16 * high], *[
             values if isinstance(values, int) else column(values[low:high])
             for values in (self.consumers, self.times, self.counts, self.numbers)
-        ], _trimmed(self.keys[_KEY * low : _KEY * high]))
+        ], keys=_trimmed(self.keys[_KEY * low : _KEY * high]))
 
     def without_span(self, low: int, high: int) -> Bucket | None:
         """Without the entries from position ``low`` up to ``high``; None if nothing is left."""
@@ -276,7 +276,7 @@ class Bucket:
         return Bucket(self.key, self.ids[: 16 * low] + self.ids[16 * high :], *[
             values if isinstance(values, int) else column(values[:low] + values[high:])
             for values in (self.consumers, self.times, self.counts, self.numbers)
-        ], _trimmed(self.keys[: _KEY * low] + self.keys[_KEY * high :]))
+        ], keys=_trimmed(self.keys[: _KEY * low] + self.keys[_KEY * high :]))
 
     def without(self, positions: set[int]) -> Bucket | None:
         """Without the entries at these positions; None if nothing is left."""
@@ -286,7 +286,7 @@ class Bucket:
         return Bucket(self.key, b"".join([self.ids[16 * at : 16 * at + 16] for at in kept]), *[
             values if isinstance(values, int) else column([values[at] for at in kept])
             for values in (self.consumers, self.times, self.counts, self.numbers)
-        ], packed_keys([self.key_at(at) for at in kept]))
+        ], keys=packed_keys([self.key_at(at) for at in kept]))
 
 
 def _trimmed(keys: bytes) -> bytes:

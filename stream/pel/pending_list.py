@@ -108,9 +108,9 @@ class PendingList:
     ``capacity`` is the most entries a bucket takes. Consumers are numbers from 1, IDs plain
     pairs, times and counts integers from 0 to 2**64 - 1. In the buckets that it writes no delivery
     time stays behind ``now``, where that is given; where it adds entries it looks at the last
-    time only. An entry keeps its key until another one is given for it. Nothing is kept between calls but a cursor, and ``known``. An iterator is to be used up,
-    or dropped, before the next call that writes. Every method raises CorruptionError where a row it
-    reads is damaged or missing.
+    time only. An entry keeps its key until another one is given for it. Nothing is kept between
+    calls but a cursor, and ``known``. An iterator is to be used up, or dropped, before the next call
+    that writes. Every method raises CorruptionError where a row it reads is damaged or missing.
     """
 
     __slots__ = (
