@@ -108,7 +108,8 @@ class Bucket:
     def of(cls, key: bytes, ids: bytes, nacks: Iterable[Nack]) -> Bucket:
         """The bucket of entries with these packed IDs, at least one, ascending."""
         *columns, keys = zip(*nacks, strict=True)
-        return cls(key, ids, *[column(list(values)) for values in columns], keys=packed_keys(keys))
+        consumers, times, counts, numbers = [column(list(values)) for values in columns]
+        return cls(key, ids, consumers, times, counts, numbers, packed_keys(keys))
 
     # -- the record ---------------------------------------------------------------------
 
@@ -264,29 +265,35 @@ class Bucket:
 
     def part(self, key: bytes, low: int, high: int) -> Bucket:
         """The entries from position ``low`` up to ``high``, as a bucket under that key."""
-        return Bucket(key, self.ids[16 * low : 16 * high], *[
+        consumers, times, counts, numbers = [
             values if isinstance(values, int) else column(values[low:high])
             for values in (self.consumers, self.times, self.counts, self.numbers)
-        ], keys=_trimmed(self.keys[_KEY * low : _KEY * high]))
+        ]
+        keys = _trimmed(self.keys[_KEY * low : _KEY * high])
+        return Bucket(key, self.ids[16 * low : 16 * high], consumers, times, counts, numbers, keys)
 
     def without_span(self, low: int, high: int) -> Bucket | None:
         """Without the entries from position ``low`` up to ``high``; None if nothing is left."""
         if high - low == len(self):
             return None
-        return Bucket(self.key, self.ids[: 16 * low] + self.ids[16 * high :], *[
+        consumers, times, counts, numbers = [
             values if isinstance(values, int) else column(values[:low] + values[high:])
             for values in (self.consumers, self.times, self.counts, self.numbers)
-        ], keys=_trimmed(self.keys[: _KEY * low] + self.keys[_KEY * high :]))
+        ]
+        ids, keys = self.ids[: 16 * low] + self.ids[16 * high :], self.keys[: _KEY * low] + self.keys[_KEY * high :]
+        return Bucket(self.key, ids, consumers, times, counts, numbers, _trimmed(keys))
 
     def without(self, positions: set[int]) -> Bucket | None:
         """Without the entries at these positions; None if nothing is left."""
         kept = [at for at in range(len(self)) if at not in positions]
         if not kept:
             return None
-        return Bucket(self.key, b"".join([self.ids[16 * at : 16 * at + 16] for at in kept]), *[
+        consumers, times, counts, numbers = [
             values if isinstance(values, int) else column([values[at] for at in kept])
             for values in (self.consumers, self.times, self.counts, self.numbers)
-        ], keys=packed_keys([self.key_at(at) for at in kept]))
+        ]
+        ids, keys = b"".join([self.ids[16 * at : 16 * at + 16] for at in kept]), [self.key_at(at) for at in kept]
+        return Bucket(self.key, ids, consumers, times, counts, numbers, packed_keys(keys))
 
 
 def _trimmed(keys: bytes) -> bytes:
