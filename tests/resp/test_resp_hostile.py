@@ -25,7 +25,7 @@ from raxlog.tools.resp.server import serve
 from resp_wire import RespWire
 
 MB = 1 << 20
-CLIENTS = 6  # of each kind and way: what those of one kind hold is more than LEFT
+CLIENTS = 9  # of each kind and way
 LEFT = 90  # MB that the server may have more once all have left
 
 

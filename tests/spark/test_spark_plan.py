@@ -128,18 +128,18 @@ def test_small_streams_share_a_part_and_each_is_whole(store: raxlog.Store, snaps
     )
 
 
-@pytest.mark.parametrize("wanted", [1, 2, 10, 100, 249, 251, 1000])
+@pytest.mark.parametrize("wanted", [1, 2, 10, 100, 999, 1001, 5000])
 @pytest.mark.parametrize("shards", [{}, {"shards": 2}])
 def test_there_are_as_many_parts_as_were_asked_for_and_each_is_even(
     store: raxlog.Store, tmp_path: Path, wanted: int, shards: dict[str, int]
 ) -> None:
-    store.stream("orders").extend([{"n": n} for n in range(251)])
+    store.stream("orders").extend([{"n": n} for n in range(1001)])
     store.snapshot(tmp_path / "snapshot", **shards)
     parts, options = planned(tmp_path / "snapshot", minPartitions=wanted)
-    assert len(parts) == min(wanted, 251)
+    assert len(parts) == min(wanted, 1001)
     sizes = [len(rows_of([part], options)) for part in parts]
     assert max(sizes) - min(sizes) <= 1
-    assert rows_of(parts, options) == list(range(251))
+    assert rows_of(parts, options) == list(range(1001))
 
 
 def test_parts_of_several_streams_are_even_too(store: raxlog.Store, tmp_path: Path) -> None:

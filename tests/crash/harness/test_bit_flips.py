@@ -1,6 +1,6 @@
 """Bits flipped anywhere in a store: what is read is right, or told; and check finds what is missed.
 
-400 uniform flips, 600 in the heads of pages and 200 in the two meta pages, one at a time,
+1,000 uniform flips, 1,000 in the heads of pages and 400 in the two meta pages, one at a time,
 each followed by every way to read, in forked processes (damage may kill those, and the test
 counts it). What a run must show:
 
@@ -28,8 +28,8 @@ from raxlog.storage.format import keys as layout
 
 pytestmark = pytest.mark.storm
 
-PARTS = 2  # a run is cut up, so that both processors have something to do
-UNIFORM, HEADS = 400, 600  # the controls find what they look for in 300; the long run flips 100,000
+PARTS = 4  # a run is cut up, so that both processors have something to do
+FLIPS = 1_000 // PARTS
 
 
 @pytest.fixture(scope="module")
@@ -41,35 +41,35 @@ def flipper() -> Iterator[Flipper]:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_bit_flipped_anywhere_is_never_read_as_data(flipper: Flipper, part: int) -> None:
-    outcome = crash_parts.flips(flipper, "uniform", UNIFORM // PARTS, seed=100 + part)
-    assert (outcome.tried, outcome.failed) == (UNIFORM // PARTS, 0)
+    outcome = crash_parts.flips(flipper, "uniform", FLIPS, seed=100 + part)
+    assert (outcome.tried, outcome.failed) == (FLIPS, 0)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_bit_flipped_in_the_head_of_a_page_is_never_read_as_data(flipper: Flipper, part: int) -> None:
-    outcome = crash_parts.flips(flipper, "heads", HEADS // PARTS, seed=200 + part)
-    assert (outcome.tried, outcome.failed) == (HEADS // PARTS, 0)
+    outcome = crash_parts.flips(flipper, "heads", FLIPS, seed=200 + part)
+    assert (outcome.tried, outcome.failed) == (FLIPS, 0)
 
 
 @pytest.mark.parametrize("part", range(2))
 def test_a_row_in_the_place_of_another_is_never_read_as_data_and_no_search_goes_on_forever(
     flipper: Flipper, part: int
 ) -> None:
-    outcome = crash_parts.flips(flipper, "pointers", 100, seed=400 + part)
-    assert (outcome.tried, outcome.failed, outcome.also["killed"]) == (100, 0, 0)
+    outcome = crash_parts.flips(flipper, "pointers", 200, seed=400 + part)
+    assert (outcome.tried, outcome.failed, outcome.also["killed"]) == (200, 0, 0)
 
 
 @pytest.mark.parametrize("where", ["pointers", "heads", "uniform"])
 def test_nor_is_it_where_the_log_holds_much_that_the_data_file_does_not(where: str) -> None:
     with crash_parts.flipper(logged=True) as flipper:
-        outcome = crash_parts.flips(flipper, where, 75, seed=500)
-    assert (outcome.tried, outcome.failed) == (75, 0)
+        outcome = crash_parts.flips(flipper, where, 150, seed=500)
+    assert (outcome.tried, outcome.failed) == (150, 0)
 
 
 @pytest.mark.parametrize("part", range(2))
 def test_a_bit_flipped_in_a_meta_page_hides_nothing(flipper: Flipper, part: int) -> None:
-    outcome = crash_parts.flips(flipper, "metas", 100, seed=300 + part)
-    assert (outcome.tried, outcome.failed) == (100, 0)
+    outcome = crash_parts.flips(flipper, "metas", 200, seed=300 + part)
+    assert (outcome.tried, outcome.failed) == (200, 0)
 
 
 def test_control_without_checksums_wrong_values_come_through(flipper: Flipper, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from xxhash import xxh3_64_intdigest
 
 pytestmark = pytest.mark.storm
 
-SECONDS = 15
+SECONDS = 30
 SEED = int(os.environ.get("RAXLOG_SEED", "7"))
 
 

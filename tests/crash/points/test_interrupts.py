@@ -27,12 +27,12 @@ TIMES = 3
 Ack = Callable[[Any], None]
 
 
-CASES = [  # a traced one costs ten times what one by a signal costs; the controls find their faults in 60 of them
-    *[("alone", "traced", 150)] * 2, ("alone, commits", "traced", 120), ("alone", "signals", 300),
-    ("alone, plain", "signals", 100), ("crowd", "traced", 80), ("crowd, commits", "traced", 100),
+CASES = [
+    *[("alone", "traced", 200)] * 3, ("alone, commits", "traced", 200), *[("alone", "signals", 100)] * 3,
+    ("alone, plain", "signals", 100), ("crowd", "traced", 150), ("crowd, commits", "traced", 200),
     ("crowd", "signals", 100), ("crowd, struck", "signals", 50),
-    ("buffered", "traced", 120), ("buffered", "signals", 100),
-    ("opened", "traced", 70), ("opened", "signals", 60), ("opened, plain", "signals", 60),
+    ("buffered", "traced", 200), ("buffered", "signals", 100),
+    ("opened", "traced", 120), ("opened", "signals", 60), ("opened, plain", "signals", 60),
     ("alone, compacting", "traced", 60), ("alone, compacting", "signals", 60),
 ]
 

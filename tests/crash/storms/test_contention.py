@@ -17,7 +17,7 @@ pytestmark = pytest.mark.storm
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 
 
-@pytest.mark.parametrize(("durability", "seconds"), [("commit", 6.0), ("relaxed", 3.0)])
+@pytest.mark.parametrize(("durability", "seconds"), [("commit", 10.0), ("relaxed", 5.0)])
 def test_writers_and_readers_that_are_killed_all_the_time_lose_nothing(
     tmp_path: Path, durability: str, seconds: float
 ) -> None:

@@ -20,7 +20,7 @@ from raxlog.crashtest import Storm, explore
 pytestmark = pytest.mark.storm
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
-ROUNDS = 500  # the control needs fewer than 200
+ROUNDS = 1_000
 
 
 def test_nothing_is_lost_nothing_is_by_half_and_nobody_is_stuck_in_a_storm_of_kills(tmp_path: Path) -> None:

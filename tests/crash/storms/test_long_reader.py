@@ -20,7 +20,7 @@ pytestmark = pytest.mark.storm
 
 
 def test_the_file_finds_its_size_beside_long_reads_and_their_lag_is_told(tmp_path: Path) -> None:
-    assert crash_parts.reader(15.0, tmp_path).failed == 0
+    assert crash_parts.reader(30.0, tmp_path).failed == 0
 
 
 def test_the_control_a_read_that_never_ends_lets_the_file_grow_and_is_named(
