@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
-import forkserver
 import polars
 import pyarrow as pa
 import pyarrow.dataset
@@ -41,22 +40,14 @@ def sales(tmp_path: Path) -> str:
     return str(tmp_path / "sales.rax")
 
 
-def read(folder: str | Path, seen: dict[tuple[str, int, int], list[int]] | None = None) -> list[int]:
-    """The numbers in the folder's files, in the order of their names; the names are checked.
-
-    ``seen``: the files of earlier calls, with their inodes and times. Those are not read again.
-    """
+def read(folder: str | Path) -> list[int]:
+    """The numbers in the folder's files, in the order of their names; the names are checked."""
     numbers: list[int] = []
-    seen = {} if seen is None else seen
     for name in sorted(os.listdir(folder)):
-        about = (Path(folder) / name).stat()
-        key = name, about.st_ino, about.st_mtime_ns
-        if key not in seen:
-            table = pq.read_table(Path(folder) / name, use_threads=False).to_pydict()
-            ids = [f"{ms:020}-{seq:020}" for ms, seq in zip(table["id_ms"], table["id_seq"], strict=True)]
-            assert name == f"{ids[0]}_{ids[-1]}.parquet"
-            seen[key] = table["qty"]
-        numbers += seen[key]
+        table = pq.read_table(Path(folder) / name).to_pydict()
+        ids = [f"{ms:020}-{seq:020}" for ms, seq in zip(table["id_ms"], table["id_seq"], strict=True)]
+        assert name == f"{ids[0]}_{ids[-1]}.parquet"
+        numbers += table["qty"]
     return numbers
 
 
@@ -190,7 +181,7 @@ def test_a_value_that_is_not_of_its_type_ends_a_run_by_failfast(raxlog_cli: Run,
 
 
 def killed(command: list[str], delay: float) -> bool:
-    with forkserver.Popen(command, stdout=subprocess.DEVNULL) as child:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
         time.sleep(delay)
         child.kill()
         return child.wait(20) == -signal.SIGKILL
@@ -204,13 +195,12 @@ def test_exports_that_are_killed_leave_whole_files_and_the_next_one_goes_on(tmp_
     append(path, range(total))
     export = [*CLI, "export", str(path), "orders", *COLUMNS, "--file-rows", "150", "--append-to", str(folder)]
     began = time.monotonic()
-    forkserver.run([*export[:-1], str(tmp_path / "whole")], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    subprocess.run([*export[:-1], str(tmp_path / "whole")], check=True, timeout=60, stdout=subprocess.DEVNULL)
     took = time.monotonic() - began
     kills, lengths = 0, []
-    seen: dict[tuple[str, int, int], list[int]] = {}
     for number in range(rounds):
         kills += killed(export, generator.uniform(0.3, 1) * took)
-        numbers = read(folder, seen) if folder.exists() else []
+        numbers = read(folder) if folder.exists() else []
         assert numbers == list(range(len(numbers)))
         lengths.append(len(numbers))
         assert {entry.name for entry in tmp_path.iterdir()} <= {"s.rax", "folder", "folder.part", "whole"}
@@ -219,7 +209,7 @@ def test_exports_that_are_killed_leave_whole_files_and_the_next_one_goes_on(tmp_
             total += 10_000
     assert kills > rounds // 5
     assert len(set(lengths)) > 1
-    done = forkserver.run(export, check=False, timeout=60, capture_output=True)
+    done = subprocess.run(export, check=False, timeout=60, capture_output=True)
     assert (done.returncode, done.stderr) == (int(lengths[-1] == total), b"")
     assert read(folder) == list(range(total))
     assert not (tmp_path / "folder.part").exists()
