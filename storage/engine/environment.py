@@ -21,13 +21,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import get_ident
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from weakref import WeakSet, ref
 
 from .. import clocks, disk, fork_hooks
 from ..commit.commits import Commits
 from ..errors import CorruptionError, RaxlogError, StoreClosed, StoreError, TransactionError
-from ..figures import Reader
 from ..folder import directory
 from ..folder.store_files import StoreFiles
 from ..fork_hooks import (
@@ -52,6 +51,9 @@ from ..tree.tree import Tree
 from ..trees.rax import Rax, RaxTransaction
 from .open_options import OpenOptions
 from .store_map import Read, ReaderGate, StoreMap
+
+if TYPE_CHECKING:
+    from ..figures import Reader
 
 _YOUNG_MS = 60_000
 _MOST_STREAMS = 100  # that are looked over
@@ -331,6 +333,8 @@ class Environment:
         microseconds: one that is always here, or lags by more than a few checkpoints, holds pages back.
         """
         with lmdb_errors.translated(self.path):
+            from ..figures import Reader  # noqa: PLC0415 - it is loaded once one is returned
+
             self.live()
             if not self.readonly:
                 self.map.clear_readers()
