@@ -55,7 +55,7 @@ def ids_of(part: Part, options: Options) -> list[tuple[int, int]]:
     ]
 
 
-# -- a long history ---------------------------------------------------------------------------
+# -- a million entries ------------------------------------------------------------------------
 
 
 def test_a_scan_has_the_rows_of_a_range_in_their_order_partition_by_partition(

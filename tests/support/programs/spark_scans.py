@@ -1,4 +1,4 @@
-"""How the tests scan with Spark, and kill one, and what they scan: a long stream, with RAXLOG_LONG=1 of a million."""
+"""How the tests scan with Spark, and kill one, and what they scan: a stream of over a million entries."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 import raxlog
 
-MANY = 4 if os.environ.get("RAXLOG_LONG") else 1
-ENTRIES = 250_000 * MANY  # that are left of the history
+ENTRIES = 1_000_000  # that are left of the history
 # A Java of a minute's life: not compiled twice. CI adds an archive of Spark's classes.
 JVM = os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
@@ -76,11 +75,11 @@ def killed(program: str, command: list[str], moment: Callable[[], bool]) -> None
 
 
 def build(orders: raxlog.Stream) -> None:
-    """Fill a stream with ENTRIES and a little more, and delete that little."""
+    """Fill a stream with a million entries and a little more, and delete that little."""
     dice = random.Random(20261121)
     doomed = []
     ms = 1_700_000_000_000
-    sizes = ((None, 100_000 * MANY), ("zstd", 90_000 * MANY), ("compact", 80_000 * MANY))
+    sizes = ((None, 400_000), ("zstd", 350_000), ("compact", 330_000))
     number = 0
     for compression, many in sizes:
         for _ in range(many // 10_000):
