@@ -290,6 +290,8 @@ class _Moves:
 
     def write(self) -> None:
         """Write the rows of keys, and the group's count."""
+        if self._rows:
+            self._group.changed(self._txn)  # first: what the group remembers goes with it, should the call not end
         known = self._group.key_rows
         if len(known) > _MOST_KNOWN:
             known.clear()
@@ -304,7 +306,6 @@ class _Moves:
             self._remove_behind(mark)
         key = self._group.key_limit
         if self._parked and key is not None:
-            self._group.changed(self._txn)
             self._group.key_limit = key._replace(parked=key.parked + self._parked)
 
     def _is_spent(self, row: KeyRow) -> bool:
@@ -416,8 +417,8 @@ def rebuild(txn: WriteTransaction, header: StreamHeader, group: GroupState, key:
         if len(about) > 2 and had is not None and key is not None and had.field == key.field:
             turns[row[len(family):]] = min(about[2] * key.many // had.many, now * key.many + key.burst * key.window)
         txn.delete(row)
-    group.key_rows.clear()
     group.changed(txn)
+    group.key_rows.clear()
     group.key_limit = key = None if key is None else key._replace(parked=0)
     pel = group.pel(txn)
     rows = list(pel.scan(StreamID.MIN, StreamID.MAX)) if group.pending else []
