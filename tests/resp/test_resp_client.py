@@ -46,6 +46,7 @@ def test_a_client_and_the_store_see_the_same_from_many_threads(store: raxlog.Sto
 def test_reads_block_and_messages_come(store: raxlog.Store) -> None:
     with raxlog.redis_client(store) as plain:
         client: Any = plain
+        assert client.ping()  # it is connected when the time begins
         threading.Timer(0.2, store.stream("s").append, [{"n": 1}, "5-0"]).start()
         started = time.monotonic()
         assert client.xread({"s": "$"}, block=20_000)

@@ -161,8 +161,9 @@ def test_who_sleeps_for_an_entry_is_woken_by_one_in_the_new_file(path: Path) -> 
 
     def work(say: Say) -> None:
         with raxlog.open(path) as store:
+            after = store.stream("a").last_id  # before the word: what comes behind it must be found
             say("ready")
-            found = store.read({"a": "$"}, timeout=20)
+            found = store.read({"a": after}, timeout=20)
             say([e.fields["n"] for e in found["a"]])
 
     with Child(work) as child, raxlog.open(path) as store:

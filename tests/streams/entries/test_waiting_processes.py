@@ -69,9 +69,9 @@ store = raxlog.open(sys.argv[1])
 stream = store.stream("orders")
 after = stream.last_id
 print("ready", flush=True)
-while store.read({"orders": after}, 1, None):
+while found := store.read({"orders": after}, 1, None):
     print(time.monotonic(), flush=True)
-    after = stream.last_id
+    after = found["orders"][-1].id
 """
 
 
