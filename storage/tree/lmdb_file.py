@@ -200,10 +200,9 @@ class PageFile:
 
     def page(self, number: int) -> bytes:
         """The bytes of a page. PageFault where the file ends before its end."""
-        if not 0 <= number < self.pages:
-            raise PageFault(number, "is behind the end of the file")
-        data = os.pread(self._file.fileno(), self.page_size, number * self.page_size)
-        if len(data) < self.page_size:
+        size = self.page_size
+        data = os.pread(self._file.fileno(), size, number * size)
+        if len(data) < size:
             raise PageFault(number, "is behind the end of the file")
         return data
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +13,8 @@ import pytest
 import raxlog
 from counting import checkpoint
 from raxlog.storage.format import records
-from raxlog.storage.tree import lmdb_file
-from raxlog.storage.tree.lmdb_file import BIG, BRANCH, HEADER, LEAF, PageFile
+from raxlog.storage.tree import changed_pages, lmdb_file
+from raxlog.storage.tree.lmdb_file import BIG, BRANCH, HEADER, LEAF, PageFault, PageFile
 
 PAGE = 4096
 KEYS = [b"key%04d" % number for number in range(400)]
@@ -185,3 +187,74 @@ def test_a_damaged_list_of_free_pages_is_not_written_to(path: Path) -> None:
     with raxlog.open(path, encoding=None) as store:
         assert store.state[b"key"] == b"three"
     assert raxlog.check(path).ok
+
+
+def require_sound_by_objects(file: PageFile, number: int, low: bytes, high: bytes | None, last_page: int) -> None:
+    """What the look asks of a page and of all below it, in the words of lmdb_file.py, an object for each record."""
+    if not 2 <= number <= last_page:
+        raise PageFault(number, "no page of the store")
+    page = file.page(number)
+    lmdb_file.require_head(number, page)
+    if lmdb_file.flags_of(page) == BRANCH:
+        inner = lmdb_file.branch(number, page)
+        starts = [low, *inner.keys[1:]]
+        ends = [*starts[1:], high]
+        if any(end is not None and start >= end for start, end in zip(starts, ends, strict=True)):
+            raise PageFault(number, "order")
+        for child, start, end in zip(inner.pages, starts, ends, strict=True):
+            require_sound_by_objects(file, child, start, end, last_page)
+        return
+    nodes = lmdb_file.leaf(number, page)
+    found = [node.key for node in nodes]
+    if not found or found != sorted(set(found)) or found[0] < low or (high is not None and found[-1] >= high):
+        raise PageFault(number, "order")
+    taken = [8 + len(node.key) + (8 if node.inline is None else node.size) for node in nodes]
+    if sum(size + size % 2 for size in taken) != PAGE - number_at(page, 14):
+        raise PageFault(number, "lies over another")
+    for node in nodes:
+        if node.inline is None:
+            file.require_run(node.overflow, node.size, last_page)
+
+
+def is_refused(look: Callable[[], None]) -> bool:
+    try:
+        look()
+    except (PageFault, raxlog.CorruptionError):
+        return True
+    return False
+
+
+def test_whatever_is_damaged_the_look_finds_what_one_by_objects_finds(path: Path) -> None:
+    seed = int(os.environ.get("RAXLOG_SEED", "0")) or random.randrange(1 << 30)
+    print(f"RAXLOG_SEED={seed}")
+    chance = random.Random(seed)
+    with raxlog.open(path, encoding=None) as store:
+        store.state.update(dict.fromkeys(KEYS, b"v" * 60) | {KEYS[0]: b"long" * 3000, KEYS[1]: b"", KEYS[2]: b"odd"})
+        checkpoint(store)
+        with store._env.map.log.tree.begin() as txn:
+            rows = [(bytes(key), bytes(value)) for key, value in txn.cursor()]
+        data_file = store._env.map.generation / "data.mdb"
+        copy = path.with_name("copy")
+        copy.write_bytes(data_file.read_bytes())
+    refused = 0
+    with PageFile(copy) as file, copy.open("r+b", buffering=0) as opened:
+        meta = file.metas()[0]
+        pages = [meta.root, *lmdb_file.branch(meta.root, file.page(meta.root)).pages]
+        for _ in range(500):
+            number = chance.choice(pages)
+            page = file.page(number)
+            heads = [*range(HEADER), *range(HEADER, number_at(page, 12))]
+            heads += [at + byte for place in range(HEADER, number_at(page, 12), 2) for at in [number_at(page, place)]
+                      for byte in range(9)]  # of a record: the numbers, and the key's first byte
+            at = chance.choice(heads) if chance.random() < 0.8 else chance.randrange(PAGE)
+            changed = bytearray(page)
+            changed[at] ^= 1 << chance.randrange(8)
+            opened.seek(number * PAGE)
+            opened.write(changed)
+            by_objects = is_refused(lambda: require_sound_by_objects(file, meta.root, b"", None, meta.last_page))
+            assert is_refused(lambda: changed_pages.require_sound(file, rows)) == by_objects, (number, at, seed)
+            refused += by_objects
+            opened.seek(number * PAGE)
+            opened.write(page)
+        assert not is_refused(lambda: changed_pages.require_sound(file, rows))
+    assert 100 < refused < 500
