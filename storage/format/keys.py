@@ -102,6 +102,8 @@ PENDING_BY_CONSUMER = 0x35
 PENDING_BY_TIME = 0x36
 RELEASED = 0x37
 KEY = 0x38
+# Kinds of which no row is so long that LMDB gives it a page of its own: a bucket's length is bounded for that.
+SMALL = frozenset(bytes([kind]) for kind in (PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED, KEY))
 GROUP_KINDS = (CONSUMER_NAME, CONSUMER, PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED, KEY)
 
 MAX_KEY = 511  # LMDB's own limit, fixed when it was compiled

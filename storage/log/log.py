@@ -42,7 +42,7 @@ from raxlog.storage import disk
 from raxlog.storage.errors import CorruptionError, LockTimeout, StoreError
 from raxlog.storage.folder import directory
 from raxlog.storage.format import records
-from raxlog.storage.format.keys import STORE_KEY
+from raxlog.storage.format.keys import SMALL, STORE_KEY
 from raxlog.storage.locks import ofd_lock, shared_file
 from raxlog.storage.locks.shared_file import SHARED
 from raxlog.storage.locks.writer_lock import WriterLock
@@ -225,7 +225,7 @@ class Room:
         """The pages that a transaction's changes give back, of values that LMDB holds: counted once a key."""
         freed = 0
         for key, before in txn.touched.items():
-            if before is None:
+            if before is None and key[8:9] not in SMALL:
                 old = txn.lmdb().get(key)
                 if old is not None:
                     freed += run_of(key, old)
