@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from io import FileIO
+from operator import itemgetter
 from typing import Any, Protocol, Self
 
 from raxlog.storage.errors import CorruptionError, RaxlogError
@@ -36,6 +37,7 @@ from raxlog.storage.tree import lmdb_errors
 SOURCE_HASH = ""
 
 MOST_KEY = 511  # LMDB's
+_KEY = itemgetter(0)  # of a change: no two have the same
 
 
 def run_of(key: bytes, value: bytes | None) -> int:
@@ -180,7 +182,7 @@ class Overlay:
                 version = version.older
             if version is not None and version.lsn > after:
                 found.append((key, version.value))
-        found.sort()
+        found.sort(key=_KEY)
         return found
 
 

@@ -456,7 +456,7 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
         return []
     stream.flush(txn)
     key = group.key_limit
-    turns = None if key is None else parking.Turns(txn, group, key, count)
+    turns = None if key is None else parking.Turns(txn, group, key, count, now)
     keys: Mapping[ID, bytes] = {}
     passes_over = group.subjects or group.cancelled > group.last or turns is not None
     if passes_over:
@@ -475,7 +475,7 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
             group.changed(txn)
             advance(group, header, len(passed), passed[-1], passed)
             if turns is not None:
-                keys = parking.settle(txn, group, turns, [entry.id for entry in entries])
+                keys = parking.settle(txn, group, turns, passed)
     else:
         entries = read_on(txn, stream.number, header, group.last, count, group.place, stream.stored)
         if takes is not None:
@@ -488,7 +488,8 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
         advance(group, header, len(entries), entries[-1].id, (entry.id for entry in entries))
     if not noack:  # else the consumer holds none of them, and does not count as active
         group.set_active(txn, consumer, now)
-        moved = group.pel(txn, now).add_row(ids, consumer.number, now, 1, keys)
+        pel = group.pel(txn, now) if turns is None else turns.pel
+        moved = pel.add_row(ids, consumer.number, now, 1, keys)
         for _, nack in moved:
             group.count_pending(txn, nack.consumer, -1)
         group.count_pending(txn, consumer.number, len(entries))

@@ -46,6 +46,7 @@ from ..entries.range_read import look_up
 from ..node.entry import Entry
 from ..node.stream_id import MAX64, StreamID, make_id, now_ms, pack_id, unpack_id
 from ..pel.bucket import Nack
+from ..pel.pending_list import PendingList
 from .state import UNOWNED, GroupState, Key, KeyRow
 
 ID = tuple[int, int]
@@ -56,7 +57,7 @@ PARKED_UNTIL = MAX64  # the due time of what is parked
 _PIECE = 1000  # entries that are decoded at once
 _PARKED_AT_ONCE = 2000  # by one read
 _LOOKED_AT = 2  # rows behind one that is written
-_MOST_KNOWN = 10_000  # rows of keys, which a warm group remembers
+_MOST_KNOWN = 100_000  # rows of keys, which a warm group remembers: 20 MB
 
 
 _NO_ENTRY = KeyRow()
@@ -108,20 +109,21 @@ def mark_of(entry: Entry, field: bytes) -> bytes | None:
 class Turns:
     """Which of the entries that one call goes through are for it now, up to ``count``. ``stops``: no more than these.
 
-    Nothing is written before settle().
+    Nothing is written before settle(). ``now`` as in group.pel().
     """
 
-    __slots__ = ("_known", "_left", "_pel", "_pending", "_taken", "_txn", "held", "key", "marks", "now", "parked",
+    __slots__ = ("_known", "_left", "_pending", "_taken", "_txn", "held", "key", "marks", "now", "parked", "pel",
                  "rows", "stops", "until")
 
-    def __init__(self, txn: RaxTransaction, group: GroupState, key: Key, count: int | None = None) -> None:
+    def __init__(self, txn: RaxTransaction, group: GroupState, key: Key, count: int | None = None,
+                 now: int = 0) -> None:
         self._txn = txn
         self.key: Key = key
         self.marks: bytes = keys.group_family(group.number, keys.KEY, group.group)
         self.now = now_ms() if key.many else 0
         self._taken: dict[bytes, tuple[int, int]] = {}  # of a key, by this call: delivered, and which did not hold it
-        self._pel = group.pel(txn)
-        self._pending = self._pel.last() if group.pending else None  # none behind it is pending
+        self.pel: PendingList = group.pel(txn, now)
+        self._pending = self.pel.last() if group.pending else None  # none behind it is pending
         self._known = group.key_rows
         self.rows: dict[bytes, KeyRow] = {}  # of keys, before the call
         self.held: dict[ID, tuple[bytes, int]] = {}  # what is to hold its key, and what it was to it
@@ -151,7 +153,7 @@ class Turns:
         mark: bytes = xxh3_128_digest(entry.values[names.index(key.field)])  # mark_of(), without the call
         sid, place = entry.id, NONE
         if self._pending is not None and sid <= self._pending:
-            nack = self._pel.get(sid)
+            nack = self.pel.get(sid)
             place = NONE if nack is None else place_of(nack)
         if self._may_go(sid, mark, place):
             return True
@@ -221,14 +223,12 @@ class _Moves:
     ``keys``: of the entries that have moved and stay pending. The caller gives them to the pending list.
     """
 
-    __slots__ = ("_before", "_group", "_now", "_parked", "_rows", "_spent", "_txn", "key", "keys", "marks")
+    __slots__ = ("_before", "_group", "_parked", "_rows", "_spent", "_txn", "key", "keys")
 
     def __init__(self, txn: WriteTransaction, group: GroupState, turns: Turns) -> None:
         self._txn = txn
         self._group = group
         self.key: Key = turns.key
-        self.marks: bytes = turns.marks
-        self._now = turns.now
         self._before = turns
         self._rows: dict[bytes, KeyRow] = {}  # what has changed
         self._spent: set[bytes] = set()  # keys whose turns have moved
@@ -248,7 +248,7 @@ class _Moves:
         if by:
             parked += by
             self._parked += by
-            listed = self.marks + mark + pack_id(*sid)
+            listed = self._before.marks + mark + pack_id(*sid)
             if by > 0:
                 self._txn.put(listed, seal(listed, ()))
             else:
@@ -260,7 +260,7 @@ class _Moves:
 
     def spend(self, mark: bytes) -> None:
         """An entry of a key with a rate is delivered: its turn moves on."""
-        self.set_turn(mark, self.key.limits(self.row(mark).turn).spent(1, self._now).turn)
+        self.set_turn(mark, self.key.limits(self.row(mark).turn).spent(1, self._before.now).turn)
         self._spent.add(mark)
 
     def set_turn(self, mark: bytes, turn: int) -> None:
@@ -270,11 +270,11 @@ class _Moves:
     def release_next(self, marks: Iterable[bytes] | None = None) -> None:
         """Release what is parked, as far as these keys have room, or all that have changed."""
         released: list[tuple[ID, int, int]] = []
-        pel, key = self._group.pel(self._txn), self.key
+        pel, key, now = self._before.pel, self.key, self._before.now
         given: dict[ID, bytes] = {}
         for mark in sorted(self._rows if marks is None else marks):
             while (row := self.row(mark)).parked and not row.next and (not key.per_key or row.held < key.per_key):
-                prefix = self.marks + mark
+                prefix = self._before.marks + mark
                 first = next((row for row, _ in family_rows(self._txn, prefix) if len(row) > len(prefix)), None)
                 nack = None if first is None else pel.get(unpack_id(first[-16:]))
                 if first is None or nack is None:
@@ -284,7 +284,7 @@ class _Moves:
                 self.move(sid, mark, PARKED, NEXT if key.many else HELD)
                 given[sid] = self.keys.pop(sid)
                 limits = key.limits(row.turn)
-                released.append((sid, nack.count, limits.next_time(self._now) if limits.left(self._now) == 0 else 0))
+                released.append((sid, nack.count, limits.next_time(now) if limits.left(now) == 0 else 0))
         if released:
             pel.release(released, keys=given)
 
@@ -292,16 +292,16 @@ class _Moves:
         """Write the rows of keys, and the group's count."""
         if self._rows:
             self._group.changed(self._txn)  # first: what the group remembers goes with it, should the call not end
-        known = self._group.key_rows
+        txn, prefix, known = self._txn, self._before.marks, self._group.key_rows
         if len(known) > _MOST_KNOWN:
             known.clear()
-        known.update(self._rows)
         for mark, row in self._rows.items():
-            head = self.marks + mark
+            known[mark] = row
+            head = prefix + mark
             if row.held or not self._is_spent(row):
-                self._txn.put(head, seal(head, row if self.key.many else row[:2]))
-            elif self._txn.get(head) is not None:
-                self._txn.delete(head)
+                txn.put(head, seal(head, row if self.key.many else row[:2]))
+            elif txn.get(head) is not None:
+                txn.delete(head)
         for mark in self._spent:
             self._remove_behind(mark)
         key = self._group.key_limit
@@ -310,14 +310,14 @@ class _Moves:
 
     def _is_spent(self, row: KeyRow) -> bool:
         """Whether a key's row says no more than none would."""
-        return not (row.held or row.parked or row.turn > self._now * self.key.many)
+        return not (row.held or row.parked or row.turn > self._before.now * self.key.many)
 
     def _remove_behind(self, mark: bytes) -> None:
         """Remove the rows of the next keys if their turns are past, so that there are no more than twice those in use.
 
         Keys are hashes: those behind one that is new are any two.
         """
-        prefix = self.marks
+        prefix = self._before.marks
         heads = islice(family_rows(self._txn, prefix, prefix + mark + b"\xff" * 17), _LOOKED_AT)
         for head, value in [row for row in heads if len(row[0]) == len(prefix) + 16]:
             if head[len(prefix):] not in self._rows and self._is_spent(row_of(unseal(head, value))):
@@ -328,7 +328,8 @@ class _Moves:
 def settle(txn: WriteTransaction, group: GroupState, turns: Turns, delivered: Iterable[ID]) -> Mapping[ID, bytes]:
     """Note what a call has found: the entries delivered hold their keys, and what had to wait is parked.
 
-    Returns what the caller is to give to the pending list as the keys of the delivered.
+    Among ``delivered`` there may be more than those that may hold a key now. Returns what the caller is to give to the
+    pending list as the keys of the delivered.
     """
     moves = _Moves(txn, group, turns)
     for sid in delivered:
@@ -342,7 +343,7 @@ def settle(txn: WriteTransaction, group: GroupState, turns: Turns, delivered: It
         moves.keys = {}
         for sid, (mark, before) in turns.parked.items():
             moves.move(sid, mark, before, PARKED)
-        pel = group.pel(txn)
+        pel = turns.pel
         was = pel.find(turns.parked)
         rows = [(sid, was[sid].count if sid in was else 0, PARKED_UNTIL) for sid in sorted(turns.parked)]
         for _, nack in pel.release(rows, insert=True, keys=moves.keys):

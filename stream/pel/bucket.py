@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ...storage.errors import CorruptionError
 from ...storage.format.records import seal, unseal
+from ..node.stream_id import unpack_id
 
 SOURCE_HASH = ""
 
@@ -66,6 +67,8 @@ _nack: Callable[[Iterable[Any]], Nack] = partial(tuple.__new__, Nack)  # twice a
 
 def unpack_ids(packed: bytes) -> list[ID]:
     """The inverse of pack_ids() of packed_ids.py."""
+    if len(packed) == 16:
+        return [unpack_id(packed)]
     halves = iter(struct.unpack(f">{len(packed) // 8}Q", packed))
     return list(zip(halves, halves, strict=True))
 
