@@ -174,6 +174,16 @@ def test_windows_of_shards_lose_nothing_and_repeat_nothing_however_they_are_cut(
         assert sorted(rows_of(parts, options)) == sorted(expected), (window, given)
 
 
+def test_a_window_between_two_shards_has_no_entries(store: raxlog.Store, tmp_path: Path) -> None:
+    for name, ids in (("a", ["1", "2", "900", "901"]), ("b", ["1", "2", "300", "901"])):
+        store.stream(name, node_max_entries=1).extend([{"n": int(sid)} for sid in ids], ids)
+    store.snapshot(tmp_path / "shards", shards=4)
+    for given, expected in (({"stream": "a"}, []), ({"streamPattern": "*"}, [300])):
+        options = parse({"path": str(tmp_path / "shards"), "startingOffsets": "200", "endingOffsets": "400"} | given)
+        parts = scan.planned(find(options.path), options, Window.of(options))
+        assert rows_of(parts, options) == expected
+
+
 # -- what has been trimmed away ---------------------------------------------------------------
 
 

@@ -281,6 +281,8 @@ def plan_shards(shards: Manifest, url: str, windows: dict[bytes, Window], option
             end = starts[behind].prev() if behind < len(starts) else whole.end
         start = starts[place]
         needed = tuple(shard for shard in files if shard.last >= start and shard.first <= end)
+        if not needed:  # a window between the last entry of a shard and the first of the next
+            return None
         return Piece(whole.path, whole.stream, start, end, upto - low, skip, needed, whole.exact)
 
     return divided(wholes, sizes, options, cut)
