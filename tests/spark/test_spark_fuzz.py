@@ -19,14 +19,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 import raxlog
+from column_values import BAD, EPOCH, TOP, TYPES, VALUES, value_of
 from raxlog.recovery.snapshot import manifest
 
 pytestmark = pytest.mark.spark
@@ -36,91 +36,15 @@ pytest_plugins = ["spark_session"]
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 QUERIES = 300 if os.environ.get("RAXLOG_LONG") else 40
 STATES = 3
-TOP = (1 << 63) - 1
 MAX64 = (1 << 64) - 1
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 NAMES = ["item", "qty", "price", "when", "größe", "id_ms2", "timestamp", "stream"]
-VALUES = [
-    b"", b"0", b"7", b"-1", b"+12", b"007", b" 5 ", b"4096", b"2147483647", b"2147483648", b"-9223372036854775808",
-    b"9223372036854775807", b"9223372036854775808", b"12.5", b"-0.125", b"1e3", b".5", b"inf", b"-Infinity", b"NaN",
-    b"99999.995", b"book", b"\xff\xfe", "naïve €".encode(), b"true", b"NO", b"x" * 300, b"2018-05-21T16:10:30.474Z",
-    b"2018-05-21", b"2018-07-21 18:10:00.1234567+02:00", b"2018-01-21T16:10", b"2018-13-01", b"1526919030474",
-]
-TYPES = ["string", "binary", "bigint", "int", "double", "boolean", "timestamp", "timestamp_ntz", "decimal(7,2)",
-         "decimal(38,10)", "smallint", "tinyint", "float", "date"]
-BITS = {"bigint": 63, "int": 31, "smallint": 15, "tinyint": 7}
-
 OPERATORS = ["=", "<=>", "<", "<=", ">", ">=", "<>", "in", "is not null"]
 
 Row = tuple[Any, ...]
-BAD = object()
 
 
-# -- what a value is, as the documents have it -------------------------------------------------
-
-
-def _number(text: bytes, least: int, most: int) -> Any:
-    if not re.fullmatch(rb"[+-]?[0-9]+", text):
-        return BAD
-    return int(text) if least <= int(text) <= most else BAD
-
-
-def _time(raw: bytes, naive: bool, zone: str) -> Any:
-    """Microseconds since 1970. Milliseconds are a number as Python writes it."""
-    if re.fullmatch(rb"-?[1-9][0-9]*|0", raw):
-        return int(raw) * 1000 if abs(int(raw)) * 1000 <= TOP else BAD
-    try:
-        made = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", raw.decode().strip()))
-    except ValueError:
-        return BAD
-    if made.tzinfo is None:
-        made = made.replace(tzinfo=UTC if naive else ZoneInfo(zone))
-    return (made - EPOCH) // timedelta(microseconds=1)
-
-
-def _date(raw: bytes) -> Any:
-    """As Spark casts a text; none of the values here has a year of other than four digits."""
-    made = re.fullmatch(rb"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", raw.strip())
-    try:
-        return BAD if made is None else date(*(int(part or 1) for part in made.groups()))
-    except ValueError:
-        return BAD
-
-
-def _decimal(text: bytes, digits: int, scale: int) -> Any:
-    if not re.fullmatch(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
-        return BAD
-    context = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)
-    made = decimal.Decimal(text.decode()).quantize(decimal.Decimal(1).scaleb(-scale), context=context)
-    return f"{made:f}" if len(made.as_tuple().digits) <= digits else BAD
-
-
-def value_of(raw: bytes, kind: str, zone: str) -> Any:
-    """A field's value in a column of a type, as normal() has it; BAD where it is none."""
-    text = raw.strip(b" \t\n\v\f\r")
-    if kind == "string":
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            return BAD
-    if kind == "binary":
-        return raw
-    if kind in BITS:
-        return _number(text, -(1 << BITS[kind]), (1 << BITS[kind]) - 1)
-    if kind == "date":
-        return _date(raw)
-    if kind in ("double", "float"):
-        if not re.fullmatch(rb"(?i)[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)", text):
-            return BAD
-        return repr(float(text) if kind == "double" else struct.unpack("<f", struct.pack("<f", float(text)))[0])
-    if kind == "boolean":
-        word = text.lower()
-        return True if word in (b"1", b"t", b"true", b"y", b"yes") else (
-            False if word in (b"0", b"f", b"false", b"n", b"no") else BAD)
-    if kind.startswith("timestamp"):
-        return _time(raw, kind == "timestamp_ntz", zone)
-    return _decimal(text, *map(int, re.findall(r"\d+", kind)))
+# -- all fields, and a malformed entry ----------------------------------------------------------
 
 
 def map_of(entry: raxlog.Entry, kind: str) -> Any:
