@@ -165,7 +165,7 @@ class _Compacting:
             if self.feed is not None:
                 self.feed.close()
             for file in self.kept:
-                file.close()
+                ofd_lock.close(file)
 
     def outcome(self, folder: Path, size: int) -> Compaction:
         """The figures of this compaction; ``folder`` is the generation now in force."""
@@ -289,7 +289,7 @@ class _Compacting:
                 return False
         elif self.made is not None:
             self.made.close()
-        self.kept[0].close()  # LMDB would take it for a process that is inside
+        ofd_lock.close(self.kept[0])  # LMDB would take it for a process that is inside
         try:
             os.rename(self.place, self.new)
             directory.sync_folder(env.path)

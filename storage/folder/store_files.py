@@ -27,6 +27,7 @@ from pathlib import Path
 
 from .. import clocks, disk
 from ..errors import StoreError
+from ..locks import ofd_lock
 from ..locks.shared_file import SHARED, Presence, deleted_in_use, open_shared
 from ..locks.writer_lock import WriterLock
 from ..tree import lmdb_errors
@@ -119,9 +120,10 @@ class StoreFiles:
 
     def close(self) -> None:
         """Close all, in a forked child too. A presence that has not left counts as a killed process."""
-        for file in (self.shared, self.lock):
-            if file is not None:
-                file.close()
+        if self.shared is not None:
+            ofd_lock.close(self.shared)
+        if self.lock is not None:
+            self.lock.close()
         self.presence = self.lock = self.shared = self._events = None
         descriptor, self._store = self._store, -1  # first: closed twice, the number may be another file's by then
         if descriptor >= 0:

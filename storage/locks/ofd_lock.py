@@ -7,7 +7,8 @@ gives up its locks: an exception in the middle of an opening leaves none behind.
 
 An OFD lock does not name its holder, so where that is asked for its range does (writer_lock.py,
 tree.py). And it lives on in a forked child, for as long as the child has its copy of the
-descriptor: so files are opened by disk.open_file(), and a forked child closes all that it inherits.
+descriptor: so files are opened by disk.open_file(), a forked child closes all that it inherits, and who
+closes one gives up its locks first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 
-from .. import clocks
+from .. import clocks, disk
 from ..errors import LockTimeout
 
 if not sys.platform.startswith("linux"):
@@ -85,6 +86,18 @@ def enter(file: FileIO, path: Path, may_pass: Callable[[], bool] = lambda: False
 def leave(file: FileIO) -> None:
     """Give the file's gate up, where this process has it."""
     give_back(file, BEFORE_GATE, GATE + 1 - BEFORE_GATE)
+
+
+def close(file: FileIO) -> None:
+    """Give up all locks of the file, and close it. In a forked child it is closed already: the locks are the parent's.
+
+    A process that another thread starts has a copy of the descriptor until it has loaded its program. To close alone
+    would leave it the locks, and the next opening of this process would take them for another's.
+    """
+    if not file.closed:
+        with disk.ErrorsIgnored():
+            give_back(file, 0, 0)
+        file.close()
 
 
 def is_free(file: FileIO, start: int, length: int) -> bool:

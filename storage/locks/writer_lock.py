@@ -172,7 +172,7 @@ class WriterLock:
 
     def close(self) -> None:
         """Close the file, which drops whatever this process still holds."""
-        self._file.close()
+        ofd_lock.close(self._file)
 
 
 class TurnWords:

@@ -203,7 +203,7 @@ class Tree:
                 opened.close()
                 raise
         except BaseException as error:
-            file.close()
+            ofd_lock.close(file)
             if disk.cause(error) == errno.EAGAIN:
                 raise StoreError(
                     f"{generation.parent} is open in another process with the number {os.getpid()}, by which LMDB "
@@ -281,7 +281,7 @@ class Tree:
         self._opened.close()
         self._slots.close()
         if self._lock is not None:
-            self._lock.close()
+            ofd_lock.close(self._lock)
 
     def __enter__(self) -> Self:
         return self

@@ -274,6 +274,29 @@ def test_the_hook_called_by_hand_beside_a_transaction_of_another_thread_leaves_a
     assert said == ["append: names the fork", "3"]
 
 
+@pytest.mark.parametrize("options", ["readonly=True", "durability='buffered'"])
+def test_a_store_is_opened_again_while_a_child_still_has_the_closed_ones_files(path: Path, options: str) -> None:
+    """As one that another thread starts has, until it has loaded its program."""
+    raxlog.open(path).close()
+    said = run(path, f"""
+        store = raxlog.open(path, {options})
+        pid = fork()
+        if pid == 0:
+            time.sleep(60)
+            os._exit(0)
+        store.close()
+        for again in range(3):
+            with raxlog.open(path) as store:
+                store.stream("q").append({{"n": again}})
+                print(store.last_end.how, store.stream("q").info().length, store.compact().bytes_after > 0)
+            with raxlog.open(path, readonly=True) as store:
+                print(len(store.stream("q")))
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+    """)
+    assert said == ["clean 1 True", "1", "clean 2 True", "2", "clean 3 True", "3"]
+
+
 def test_an_unseen_child_may_open_another_store(path: Path) -> None:
     said = run(path, """
         store, stream, group = opened()
