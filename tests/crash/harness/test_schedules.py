@@ -15,7 +15,7 @@ import raxlog
 from raxlog.crashtest import KillAt, Report, Schedules, explore
 from raxlog.storage.errors import InvalidArgument
 from raxlog.tools import cli
-from side_by_side import SCENARIOS
+from side_by_side import BESIDE, SCENARIOS
 
 pytestmark = pytest.mark.storm
 
@@ -58,6 +58,13 @@ def test_a_fault_put_into_the_log_is_found(
     monkeypatch.setenv("RAXLOG_PURE", "1")
     scenario = SCENARIOS[name]
     report = explored(scenario.workloads, scenario.check, tmp_path, 5000, prepare=scenario.prepare)
+    assert report.failed, str(report)
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_limit_and_a_name_that_are_kept_beside_the_queue_are_found(name: str, tmp_path: Path) -> None:
+    scenario = BESIDE[name]
+    report = explored(scenario.workloads, scenario.check, tmp_path, 2000, prepare=scenario.prepare)
     assert report.failed, str(report)
 
 

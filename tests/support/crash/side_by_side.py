@@ -1,6 +1,7 @@
 """Processes side by side on one store, for the explorer of schedules: each promise about other processes.
 
     SCENARIOS    by name: prepare(folder), the workloads, check(folder, acks)
+    BESIDE       the same of limits and names that are kept beside the queue, by two steps: what must be found
 
 What they append and read is acknowledged as an Operation of check_history, on the explorer's clock; other acks say what
 was done to which entry. The ring has 16 KB, so entries of a few KB meet its end, and checkpoints come often.
@@ -408,11 +409,11 @@ def check_names(folder: Path, acks: list[Any]) -> None:
     assert problems(folder / "s.rax") == []
 
 
-def prepare_limits(folder: Path, **limits: Any) -> None:
+def prepare_limits(folder: Path, keys: str = "xxyx", **limits: Any) -> None:
     """Four entries of two keys, for a group with limits."""
     prepare(folder, group=True)
     with opened(folder) as store:
-        store.stream("a").extend([{"v": n, "k": key} for n, key in enumerate("xxyx")])
+        store.stream("a").extend([{"v": n, "k": key} for n, key in enumerate(keys)])
         store.stream("a").group("g").configure(**limits)
 
 
@@ -432,7 +433,32 @@ def works(folder: Path, ack: Ack, name: str, *, times: int = 4, retries: bool = 
                     ack(("acked", entry.id))
 
 
-def check_limits(folder: Path, acks: list[Any], *, by_key: bool, seconds: float = 0.0) -> None:
+def works_beside(folder: Path, ack: Ack, name: str) -> None:
+    """Work on one entry, once its key is marked in the state: a look, and then the mark."""
+    with opened(folder) as store:
+        group = store.stream("a").group("g")
+        for entry in group.read(name, count=1):
+            while "busy" in store.state:
+                time.sleep(0.01)
+            store.state["busy"] = name
+            began = time.monotonic()
+            time.sleep(0.01)
+            ack(("worked", entry.id, entry.fields["k"], began, time.monotonic(), began))
+            store.state.pop("busy", None)
+            if group.ack(entry.id, consumer=name):
+                ack(("acked", entry.id))
+
+
+def takes_names_beside(folder: Path, ack: Ack) -> None:
+    """Append under a name, once it is not found in the state: a look, and then the entry."""
+    with opened(folder) as store:
+        if "x" not in store.state:
+            with store.transaction() as tx:
+                tx.state["x"] = made = str(tx.stream("a").append({"v": 0}))
+                tx.stream("log").append({"what": "new", "id": made})
+
+
+def check_limits(folder: Path, acks: list[Any], *, by_key: bool, seconds: float = 0.0, in_order: bool = True) -> None:
     """Two entries, or two of one key, were delivered in their order, and worked on one after the other.
 
     With a rate they need not be the latter, but were delivered so many seconds apart.
@@ -440,7 +466,7 @@ def check_limits(folder: Path, acks: list[Any], *, by_key: bool, seconds: float 
     runs = sorted((one for one in acks if one[0] == "worked"), key=lambda one: one[5])
     for (_, sid, key, _, ended, delivered), (_, other, of, began, _, at) in combinations(runs, 2):
         if not by_key or key == of:
-            assert sid <= other, runs
+            assert sid <= other or not in_order, runs
             assert at - delivered >= seconds - 0.002 if seconds else ended <= began, runs
     acked = [one[1] for one in acks if one[0] == "acked"]
     with raxlog.open(folder / "s.rax") as store:
@@ -499,4 +525,10 @@ SCENARIOS: dict[str, Scenario] = {
     "rate by key": Scenario(partial(prepare_limits, rate=(1, 5.0), rate_key="k"),
                             [partial(works, name="one"), partial(works, name="two")],
                             partial(check_limits, by_key=True, seconds=4.98)),
+}
+BESIDE: dict[str, Scenario] = {
+    "keys": Scenario(partial(prepare_limits, keys="xx"),
+                     [partial(works_beside, name="one"), partial(works_beside, name="two")],
+                     partial(check_limits, by_key=True, in_order=False)),
+    "unique": Scenario(partial(prepare, group=True), [takes_names_beside, takes_names_beside], check_names),
 }
