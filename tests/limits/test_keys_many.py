@@ -1,0 +1,43 @@
+"""A group with a key whose entries have very many of them: what a process remembers of these has an end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from pathlib import Path
+
+import raxlog
+
+MANY = 100_000 if os.environ.get("RAXLOG_LONG") else 40_000
+BATCH = 100
+MOST_BLOCKS = 75_000  # of Python's memory: two or three for each key would be more
+MOST_MEMORY = 24 << 20
+
+
+def memory() -> int:
+    """Bytes of this process that are in no file."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return int(dict(line.split(":", 1) for line in status)["RssAnon"].split()[0]) << 10
+
+
+def test_a_process_that_works_off_very_many_keys_remembers_no_more_than_of_some(store: raxlog.Store) -> None:
+    jobs = store.stream("jobs")
+    group = jobs.create_group("w")
+    group.configure(key="k", order=True)
+    for first in range(1, MANY + 1, 1000):
+        jobs.extend([{"k": f"customer-{n}"} for n in range(first, first + 1000)],
+                    ids=[f"{n}-0" for n in range(first, first + 1000)])
+    gc.collect()
+    blocks, before, most, grown = sys.getallocatedblocks(), memory(), 0, 0
+    for _ in range(0, MANY, BATCH):
+        assert len(group.read("x", count=BATCH)) == BATCH
+        most, grown = max(most, sys.getallocatedblocks() - blocks), max(grown, memory() - before)
+    assert group.pending().total == MANY
+    for first in range(1, MANY + 1, BATCH):
+        assert group.ack(*[f"{n}-0" for n in range(first, first + BATCH)]) == BATCH
+        most, grown = max(most, sys.getallocatedblocks() - blocks), max(grown, memory() - before)
+    assert group.pending().total == group.lag == 0
+    print(f"{MANY} keys: {most} blocks and {grown >> 10} KB more at most")
+    assert most <= MOST_BLOCKS
+    assert grown <= MOST_MEMORY
