@@ -179,7 +179,7 @@ class _Striker:
         if event == "opcode":
             self._passed = passed = self._passed + 1
             remaining = self._left
-            if remaining and passed >= remaining[-1] and frame.f_lasti not in _leaving(frame.f_code):
+            if remaining and passed >= remaining[-1] and frame.f_lasti not in leaving(frame.f_code):
                 self._strike(frame)
         return self._stepped
 
@@ -219,7 +219,7 @@ class _Striker:
 
 
 @functools.cache
-def _leaving(code: CodeType) -> frozenset[int]:
+def leaving(code: CodeType) -> frozenset[int]:
     """The bytecodes before which nothing is raised: those that leave a ``with`` block.
 
         [SWAP]  LOAD_CONST None ×3  [PRECALL]  CALL 2      its body has ended: __exit__ is called
