@@ -419,7 +419,44 @@ TestAgainstAModel = AgainstAModel.TestCase
 TestAgainstAModel.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 
 
-# -- processes that are killed ---------------------------------------------------------------------
+# -- processes -------------------------------------------------------------------------------------
+
+
+def take(path: Path) -> None:
+    """Take one after the other, and keep it, with the time at which it was delivered."""
+    with raxlog.open(path) as store:
+        group = store.stream("jobs").group("w")
+        while True:
+            group.read(f"c{os.getpid()}", timeout=1)
+
+
+@pytest.mark.storm
+def test_four_processes_are_given_all_that_a_rate_allows_and_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "store.rax"
+    with raxlog.open(path, durability="relaxed") as store:
+        store.stream("jobs").extend([{"n": n} for n in range(int(100 * SECONDS) + 1_000)])
+        store.stream("jobs").create_group("w").configure(rate=(100, 1.0), burst=1)
+    workers = []
+    for _ in range(4):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                take(path)
+            finally:
+                os._exit(1)
+        workers.append(pid)
+    time.sleep(SECONDS)
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL, "it failed by itself"
+    with raxlog.open(path) as store:
+        [group] = store.stream("jobs").full_info(None).groups
+    times = sorted(round(row.delivered.timestamp() * 1000) for row in group.pending_entries if row.delivered)
+    most = max(bisect_right(times, first + 1000) - at for at, first in enumerate(times))
+    share = (len(times) - 1) / (times[-1] - times[0]) * 10
+    print(f"{len(times)} delivered, at most {most} in a second, {share:.2%} of what is allowed")
+    assert most <= 101
+    assert share >= (0.97 if SECONDS > 10 else 0.5)  # a busy machine may hold up all four of them for a while
 
 
 def consume(path: Path, seed: int) -> None:
