@@ -1,18 +1,25 @@
 """The times of a cron expression, against every minute of the nights in which the clocks of a zone are set.
 
-The reference walks the minutes that pass, and compares what the clock on the wall shows with the five fields.
+The reference walks the minutes that pass, and compares what the clock on the wall shows with the five fields. So it
+does for what processes append that are killed, on a machine whose own clock is set by an hour in such a night.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 import raxlog
+from fake_machine import FakeMachine
 from raxlog.stream.node.timetable import Never, Timetable
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
@@ -106,3 +113,112 @@ def test_a_nightly_schedule_in_berlin(raxlog_schedules: raxlog.Stream) -> None:
 @pytest.fixture
 def raxlog_schedules(store: raxlog.Store) -> raxlog.Stream:
     return store.stream("jobs")
+
+
+# -- processes that are killed ---------------------------------------------------------------------
+
+CRONS = ("30 2 * * *", "*/20 * * * *", "5 0-4 * * *", "0,30 1,2,3 * * *")
+HOURS = 24 if os.environ.get("RAXLOG_LONG") else 8  # of a night
+WORK = """
+import random, sys
+import raxlog
+chance = random.Random(sys.argv[2])
+with raxlog.open(sys.argv[1]) as store:
+    jobs = store.stream("jobs")
+    group = jobs.group("workers")
+    while True:
+        for cron in sys.argv[4:]:
+            jobs.schedule(cron, {"cron": cron}, cron=cron, tz=sys.argv[3], coalesce="all")
+        if chance.random() < 0.5:
+            jobs.append({"cron": ""})
+        else:
+            group.read("w", count=50, timeout=0.01, noack=True)
+"""
+
+
+class Night:
+    """Three processes on a machine in which a night passes in seconds, and one of them is killed now and then."""
+
+    def __init__(self, folder: Path, machine: FakeMachine, zone: str, night: str, chance: random.Random) -> None:
+        self.path, self.machine, self.zone, self.chance = folder / "s.rax", machine, zone, chance
+        middle = datetime.fromisoformat(night).replace(tzinfo=ZoneInfo(zone)) + timedelta(hours=2)
+        self.begin, self.end = (round(middle.timestamp() + sign * HOURS * 1800) for sign in (-1, 1))
+        self.kills = self.steps = 0
+        self.now = self.begin
+        self.set(0)
+        self.workers = [self.start() for _ in range(3)]
+
+    def set(self, ahead: int) -> None:
+        """Set the machine's clock so many seconds ahead of what it is in this night."""
+        self.machine.set_clock(self.now + ahead - round(time.time()))
+
+    def start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", WORK, str(self.path), str(self.chance.random()), self.zone, *CRONS]
+        return subprocess.Popen(command, env=self.machine.environment())
+
+    def kill(self, at: int) -> None:
+        self.workers[at].send_signal(signal.SIGKILL)
+        assert self.workers[at].wait() == -signal.SIGKILL, "it failed by itself"
+
+    def is_planned(self, until: int) -> bool:
+        """Whether all schedules are there, and none is due at that time."""
+        with raxlog.open(self.path, readonly=True) as store:
+            planned = [one.next for one in store.stream("jobs").schedules()]
+        return len(planned) == len(CRONS) and all(at is not None and at.timestamp() > until for at in planned)
+
+    def wait(self, until: int) -> None:
+        deadline = time.monotonic() + 60
+        while not self.is_planned(until):
+            assert time.monotonic() < deadline, "no process appends what is due"
+            time.sleep(0.02)
+
+    def pass_by(self) -> None:
+        """Let it pass, by some minutes at a time; the clock is set by an hour, and back."""
+        self.wait(self.now)
+        while self.now < self.end:
+            self.now += self.chance.randint(60, 1500)
+            ahead = self.chance.choice([0, 0, 0, 3600, -3600])
+            self.set(ahead)
+            time.sleep(self.chance.uniform(0, 0.2))
+            self.steps += ahead != 0
+            self.set(0)
+            if self.chance.random() < 0.2:
+                at = self.chance.randrange(3)
+                self.kill(at)
+                self.workers[at] = self.start()
+                self.kills += 1
+        self.wait(self.now)
+        for at in range(3):
+            self.kill(at)
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("zone", [*NIGHTS][:3])
+def test_each_time_of_such_a_night_comes_once_also_where_clocks_are_set_and_processes_killed(
+    zone: str, tmp_path: Path, require: Callable[[str], str]
+) -> None:
+    print("seed", SEED)
+    chance = random.Random(f"{SEED} {zone}")
+    for night in NIGHTS[zone]:
+        folder = tmp_path / night
+        folder.mkdir()
+        with raxlog.open(folder / "s.rax") as store:
+            store.stream("jobs").create_group("workers", "0", create_stream=True)
+        passing = Night(folder, FakeMachine(folder, require("cc")), zone, night, chance)
+        try:
+            passing.pass_by()
+        finally:
+            for worker in passing.workers:
+                worker.kill()
+        assert raxlog.check(passing.path).problems == []
+        with raxlog.open(passing.path, readonly=True) as store:
+            came = [(entry.fields["cron"], entry.scheduled) for entry in store.stream("jobs").range()
+                    if entry.scheduled is not None]
+            following = {one.name: one.next for one in store.stream("jobs").schedules()}
+        print(f"{night}: {len(came)} times, {passing.kills} kills, {passing.steps} steps of an hour")
+        begin = datetime.fromtimestamp(passing.begin, UTC)
+        for cron in CRONS:
+            found, last = [at for name, at in came if name == cron], following[cron]
+            assert last is not None
+            expected = reference(cron, ZoneInfo(zone), begin - timedelta(hours=1), last)
+            assert found == [at for at in expected if at > begin], (night, cron)
