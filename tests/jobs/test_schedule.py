@@ -258,6 +258,51 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(store, given):
     assert store.streams() == []
 
 
+@pytest.mark.parametrize(("given", "message"), [
+    ({"cron": "0 0 31 2 *"}, "'0 0 31 2 .*no expression that comes"),
+    ({"cron": "0 0 * * *", "tz": "Europe/Nowhere"}, "'Europe/Nowhere' is no time zone that is known here"),
+    ({"every": 0}, "every=0 .*the seconds between two ticks"),
+    ({}, "needs one of cron, an expression, and every"),
+], ids=str)
+def test_an_error_says_what_is_wrong_and_the_schedule_that_was_there_stays(store, given, message):
+    before = store.stream("jobs").schedule("a", {"n": 1}, every=5)
+    with pytest.raises(raxlog.InvalidArgument, match=message):
+        store.stream("jobs").schedule("a", {"n": 2}, **given)
+    assert list(store.stream("jobs").schedules()) == [before]
+    assert len(list(store.stream("jobs").deferred())) == 1
+
+
+@pytest.mark.parametrize("durability", ["commit", "buffered"])
+def test_the_reserved_name_is_refused_by_each_way_to_append(tmp_path, durability):
+    given = {"$entry": '{"unique":"a"}', "n": 1}
+
+    def in_transaction():
+        with store.transaction() as tx:
+            tx.stream("jobs").append(given)
+
+    def in_pipeline():
+        with store.pipeline() as pipe:
+            pipe.stream("jobs").append(given)
+            pipe.execute()
+
+    with raxlog.open(tmp_path / "s.rax", durability=durability) as store:
+        jobs = store.stream("jobs")
+        for call in (lambda: jobs.append(given), lambda: jobs.append([*given.items()]),
+                     lambda: jobs.extend([{"n": 1}, given]), lambda: jobs.append(given, unique="b"),
+                     lambda: jobs.defer(given, delay=1, unique="b"), lambda: jobs.append(given, producer="p"),
+                     in_transaction, in_pipeline):
+            with pytest.raises(raxlog.InvalidFields, match="append an entry's fields without it"):
+                call()
+        assert store.streams() == []
+
+    async def main():
+        async with raxlog.aio.open(tmp_path / "s.rax") as store:
+            with pytest.raises(raxlog.InvalidFields, match="reserved"):
+                await store.stream("jobs").append(given)
+
+    asyncio.run(main())
+
+
 def test_names_fields_and_streams_that_are_refused(store):
     jobs = store.stream("jobs")
     for name in ("", b"", "x" * 401, 5, None):

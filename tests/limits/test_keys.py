@@ -375,15 +375,18 @@ def test_workers_run_each_customers_jobs_in_their_order(jobs: raxlog.Stream, gro
         assert own == sorted(own)
 
 
-@pytest.mark.parametrize("options", [
-    {"key": ""}, {"key": 5}, {"key": "$entry"}, {"per_key": 0}, {"per_key": 1.5}, {"order": 1}, {"max_parked": 0},
-    {"key": True}, {"key": 0, "per_key": 2},
+@pytest.mark.parametrize(("options", "message"), [
+    ({"key": ""}, "name of a field"), ({"key": 5}, "name of a field"), ({"key": "$entry"}, "name of a field, or 0"),
+    ({"per_key": 0}, "per_key=0 must be a whole number from 1"), ({"per_key": 1.5}, "whole number from 1"),
+    ({"order": 1}, "order"), ({"max_parked": 0}, "whole number from 1"), ({"key": True}, "name of a field"),
+    ({"key": 0, "per_key": 2}, "key"),
 ], ids=str)
-def test_bad_input_changes_nothing(jobs: raxlog.Stream, group: raxlog.Group, options: dict[str, Any]) -> None:
+def test_bad_input_changes_nothing(jobs: raxlog.Stream, group: raxlog.Group, options: dict[str, Any],
+                                   message: str) -> None:
     add(jobs, "aab")
     group.read("x", count=9)
     before = states_of(group), group.info()
-    with pytest.raises(raxlog.InvalidArgument):
+    with pytest.raises(raxlog.InvalidArgument, match=message):
         group.configure(**options)
     other = jobs.create_group("other")
     with pytest.raises(raxlog.InvalidArgument, match="key="):
