@@ -57,7 +57,7 @@ PARKED_UNTIL = MAX64  # the due time of what is parked
 _PIECE = 1000  # entries that are decoded at once
 _PARKED_AT_ONCE = 2000  # by one read
 _LOOKED_AT = 2  # rows behind one that is written
-_MOST_KNOWN = 100_000  # rows of keys, which a warm group remembers: 20 MB
+_MOST_KNOWN = 10_000  # rows of keys, which a warm group remembers
 
 
 _NO_ENTRY = KeyRow()

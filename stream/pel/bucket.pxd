@@ -12,6 +12,7 @@ cdef class Bucket:
     cdef readonly bytes keys
     cdef public object _least
     cdef public object _offsets
+    cdef public object _joined
 
     cpdef bytes encode(self, bytes at)
     @cython.locals(at="Py_ssize_t", ids=bytes)

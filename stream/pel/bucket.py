@@ -43,6 +43,7 @@ CAPACITY = 112
 MAX_VALUE = 2001
 _KEY = 17
 _NO_KEY = bytes(_KEY)
+_BOTH = 16 + _KEY
 
 
 class Nack(NamedTuple):
@@ -84,6 +85,22 @@ def packed_keys(keys: Sequence[bytes]) -> bytes:
     return b"".join([key or _NO_KEY for key in keys]) if any(keys) else b""
 
 
+def joined(ids: bytes, keys: bytes) -> bytes:
+    """IDs with their keys, each key behind its ID, as a record has them: it grows at one place, so that the log can say
+    of a longer one what is new.
+    """
+    if len(ids) == 16:
+        return ids + keys
+    return b"".join([ids[16 * at : 16 * at + 16] + keys[_KEY * at : _KEY * at + _KEY] for at in range(len(ids) // 16)])
+
+
+def _parted(together: bytes) -> tuple[bytes, bytes]:
+    """The inverse of joined()."""
+    starts = range(0, len(together), _BOTH)
+    return (b"".join([together[at : at + 16] for at in starts]),
+            b"".join([together[at + 16 : at + _BOTH] for at in starts]))
+
+
 class Bucket:
     """One bucket in memory. Each change makes another.
 
@@ -91,7 +108,7 @@ class Bucket:
     last entry's of the bucket before. It never changes, whatever is removed from the bucket.
     """
 
-    __slots__ = ("_least", "_offsets", "consumers", "counts", "ids", "key", "keys", "numbers", "times")
+    __slots__ = ("_joined", "_least", "_offsets", "consumers", "counts", "ids", "key", "keys", "numbers", "times")
 
     def __init__(
         self, key: bytes, ids: bytes, consumers: Column, times: Column, counts: Column,
@@ -106,6 +123,7 @@ class Bucket:
         self.keys: bytes = keys
         self._least: int | None = None  # of a list of times: a delivery asks three times for it
         self._offsets: list[int] | None = None  # of that list from the least, where they are known
+        self._joined: bytes | None = None  # the IDs with their keys, where that is known
 
     @classmethod
     def of(cls, key: bytes, ids: bytes, nacks: Iterable[Nack]) -> Bucket:
@@ -124,26 +142,29 @@ class Bucket:
             base = self._least_time()
             offsets = [time - base for time in times] if self._offsets is None else self._offsets
             times = base
-        row = [self.ids, self.consumers, times, offsets, self.counts, self.numbers]
-        if self.keys:
-            row.append(self.keys)
-        return seal(at, row)
+        if not self.keys:
+            return seal(at, [self.ids, self.consumers, times, offsets, self.counts, self.numbers])
+        if self._joined is None:
+            self._joined = joined(self.ids, self.keys)
+        return seal(at, [self._joined, self.consumers, times, offsets, self.counts, self.numbers, _KEY])
 
     @classmethod
     def decode(cls, at: bytes, value: bytes) -> Bucket:
         """The bucket stored under the key ``at``. CorruptionError if it is damaged."""
-        ids, consumers, base, offsets, counts, numbers, *more = unseal(at, value)
-        keys = more[0] if more else b""
+        together, consumers, base, offsets, counts, numbers, *more = unseal(at, value)
+        if more not in ([], [_KEY]) or together.__class__ is not bytes or len(together) % (_BOTH if more else 16):
+            raise CorruptionError(f"the IDs of pending bucket {at.hex()} are no whole number of them")
+        ids, keys = _parted(together) if more else (together, b"")
         for values in (consumers, offsets, counts, numbers):
             if values.__class__ is list and len(values) * 16 != len(ids):
                 raise CorruptionError(f"the columns of pending bucket {at.hex()} differ in length")
-        if keys and len(keys) * 16 != len(ids) * _KEY:
-            raise CorruptionError(f"the keys of pending bucket {at.hex()} are not as many as its entries")
         times = [base + offset for offset in offsets] if offsets else base
         bucket = cls(at[-16:], ids, consumers, times, counts, numbers, keys)
         bucket._least = base
         if offsets.__class__ is list:
             bucket._offsets = offsets
+        if more:
+            bucket._joined = together
         return bucket
 
     # -- what it holds ------------------------------------------------------------------
@@ -245,6 +266,8 @@ class Bucket:
             longer(self.numbers, nack.released),
             (self.keys or _NO_KEY * old) + (keys or _NO_KEY * new) if self.keys or keys else b"",
         )
+        if keys and self._joined is not None:
+            bucket._joined = self._joined + joined(ids, keys)
         least = self._least_time()
         bucket._least = min(least, nack.time)
         if nack.time >= least and not isinstance(bucket.times, int):
@@ -284,7 +307,10 @@ class Bucket:
             for values in (self.consumers, self.times, self.counts, self.numbers)
         ]
         ids, keys = self.ids[: 16 * low] + self.ids[16 * high :], self.keys[: _KEY * low] + self.keys[_KEY * high :]
-        return Bucket(self.key, ids, consumers, times, counts, numbers, _trimmed(keys))
+        bucket = Bucket(self.key, ids, consumers, times, counts, numbers, _trimmed(keys))
+        if self._joined is not None:
+            bucket._joined = self._joined[: _BOTH * low] + self._joined[_BOTH * high :]
+        return bucket
 
     def without(self, positions: set[int]) -> Bucket | None:
         """Without the entries at these positions; None if nothing is left."""

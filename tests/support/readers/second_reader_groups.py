@@ -231,11 +231,12 @@ def read_pending(
         demand(len(value) <= 2001, "a bucket is too large")
         row = record(value)
         packed, owners, base, offsets, counts, numbers = row[:6]
-        ids = [packed[at : at + 16] for at in range(0, len(packed), 16)]
-        demand(1 <= len(ids) <= 112 and len(packed) % 16 == 0, "the IDs of a bucket")
-        marks = row[6] if len(row) > 6 else bytes(17 * len(ids))
-        demand(len(row) == 6 or any(marks), "a bucket says that none of its entries has a key")
-        keyed = [marks[at : at + 17] for at in range(0, len(marks), 17)]
+        demand(row[6:] in ([], [17]), "the place of the keys")
+        size = 16 + sum(row[6:])
+        ids = [packed[at : at + 16] for at in range(0, len(packed), size)]
+        demand(1 <= len(ids) <= 112 and len(packed) % size == 0, "the IDs of a bucket")
+        keyed = [packed[at + 16 : at + size] or bytes(17) for at in range(0, len(packed), size)]
+        demand(size == 16 or any(map(any, keyed)), "a bucket says that none of its entries has a key")
         demand(all(a < b for a, b in pairwise(ids)), "the IDs of a bucket do not ascend")
         demand(key <= ids[0] and ids[-1] < following, "an ID lies in another's bucket")
         owned: dict[int, int] = {}
