@@ -506,11 +506,12 @@ def _read_by_key(txn: WriteTransaction, stream: StreamWriter, group: GroupState,
         chunk = subject_filter.CHUNK if count is None else min(count - len(found), subject_filter.CHUNK)
         some = read_on(txn, stream.number, stream.header, last, chunk, group.place, stream.stored)
         for entry in some:
-            if turns.is_for_now(entry):
+            sid = entry.id
+            if turns.is_for_now(entry, sid):
                 if turns.stops or not (takes is None or takes(entry)):
                     return found, passed
                 found.append(entry)
-            passed.append(entry.id)
+            passed.append(sid)
         if len(some) < chunk or len(found) == count:
             return found, passed
         last = some[-1].id
@@ -528,7 +529,7 @@ def _for_group(txn: RaxTransaction, group: GroupState, cancelled: list[StreamID]
         if group.has_cancelled(txn, entry.id):
             cancelled.append(entry.id)
             return False
-        return turns is None or turns.is_for_now(entry)
+        return turns is None or turns.is_for_now(entry, entry.id)
 
     return is_for_group
 

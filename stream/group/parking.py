@@ -57,11 +57,12 @@ PARKED_UNTIL = MAX64  # the due time of what is parked
 _PIECE = 1000  # entries that are decoded at once
 _PARKED_AT_ONCE = 2000  # by one read
 _LOOKED_AT = 2  # rows behind one that is written
-_MOST_KNOWN = 10_000  # rows of keys, which a warm group remembers
+MOST_KNOWN = 100_000  # rows of keys, which a warm group remembers: 14 MB
 
 
 _NO_ENTRY = KeyRow()
 _NEITHER = 0, 0
+_HELD = (1 << 32) - 1  # of what a group remembers of a key: how many hold it. How many are parked is above
 _key_row: Callable[[Iterable[Any]], KeyRow] = partial(tuple.__new__, KeyRow)  # of all four; twice as fast as KeyRow()
 
 
@@ -134,15 +135,19 @@ class Turns:
 
     def row(self, mark: bytes) -> KeyRow:
         """The row of a key, before the call."""
-        row = self.rows.get(mark) or self._known.get(mark)
+        row = self.rows.get(mark)
         if row is None:
-            at = self.marks + mark
-            value = self._txn.get(at)
-            row = _NO_ENTRY if value is None else row_of(unseal(at, value))
-        self.rows[mark] = row
+            known = self._known.get(mark)
+            if known is not None:
+                row = _key_row((known & _HELD, known >> 32, 0, 0))
+            else:
+                at = self.marks + mark
+                value = self._txn.get(at)
+                row = _NO_ENTRY if value is None else row_of(unseal(at, value))
+            self.rows[mark] = row
         return row
 
-    def is_for_now(self, entry: Entry) -> bool:
+    def is_for_now(self, entry: Entry, sid: ID) -> bool:
         """Whether an entry may be delivered. Else it is to be parked; or the read ends before it, and this is True."""
         if self._left == 0 or len(self.parked) >= _PARKED_AT_ONCE:
             self.stops = True
@@ -151,7 +156,7 @@ class Turns:
         if key.field not in names:
             return True
         mark: bytes = xxh3_128_digest(entry.values[names.index(key.field)])  # mark_of(), without the call
-        sid, place = entry.id, NONE
+        place = NONE
         if self._pending is not None and sid <= self._pending:
             nack = self.pel.get(sid)
             place = NONE if nack is None else place_of(nack)
@@ -243,9 +248,9 @@ class _Moves:
         """``before`` and ``to`` NONE: it is not pending then."""
         if before == to:
             return
-        held, parked, turn, following = self._rows.get(mark) or self._before.rows.get(mark) or self._before.row(mark)
-        by = (to == PARKED) - (before == PARKED)
-        if by:
+        held, parked, turn, following = self._rows.get(mark) or self._before.row(mark)
+        if PARKED in (before, to):
+            by = 1 if to == PARKED else -1
             parked += by
             self._parked += by
             listed = self._before.marks + mark + pack_id(*sid)
@@ -293,12 +298,16 @@ class _Moves:
         if self._rows:
             self._group.changed(self._txn)  # first: what the group remembers goes with it, should the call not end
         txn, prefix, known = self._txn, self._before.marks, self._group.key_rows
-        if len(known) > _MOST_KNOWN:
+        if len(known) > MOST_KNOWN:
             known.clear()
         for mark, row in self._rows.items():
-            known[mark] = row
+            held, parked, turn, following = row
+            if turn or following:
+                known.pop(mark, None)
+            else:
+                known[mark] = held | parked << 32
             head = prefix + mark
-            if row.held or not self._is_spent(row):
+            if held or not self._is_spent(row):
                 txn.put(head, seal(head, row if self.key.many else row[:2]))
             elif txn.get(head) is not None:
                 txn.delete(head)
@@ -394,7 +403,7 @@ def require_free(txn: WriteTransaction, stream: bytes, group: GroupState, pendin
     turns = Turns(txn, group, key)
     for sid, entry in dict(entries).items():
         nack = pending.get(sid)
-        is_free = entry is None or (turns.is_for_now(entry) and not turns.stops if nack is None else
+        is_free = entry is None or (turns.is_for_now(entry, sid) and not turns.stops if nack is None else
                                     nack.consumer != UNOWNED or turns.may_claim(sid, nack))
         if not is_free:
             why = "for its turn among those" if key.many else "until another one"

@@ -232,7 +232,7 @@ class GroupState:
         self.cancelled: tuple[int, int] = (0, 0)  # the greatest ID that was
         self.limits: Limits | None = None
         self.key_limit: Key | None = None
-        self.key_rows: dict[bytes, KeyRow] = {}  # of some keys, as they are: parking.py
+        self.key_rows: dict[bytes, int] = {}  # of some keys that have no turn, how many hold them, and wait: parking.py
         self._held: int | None = None  # how many entries consumers hold, where that was counted
         self._consumers: dict[bytes | int, ConsumerState] = {}  # by name and by number
         self._changed: set[int] = set()

@@ -7,12 +7,16 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 import raxlog
+from raxlog.stream.group import parking
 
-MANY = 100_000 if os.environ.get("RAXLOG_LONG") else 40_000
+LONG = bool(os.environ.get("RAXLOG_LONG"))
+MANY = 250_000 if LONG else 40_000
+KNOWN = parking.MOST_KNOWN if LONG else 10_000
 BATCH = 100
-MOST_BLOCKS = 75_000  # of Python's memory: two or three for each key would be more
-MOST_MEMORY = 24 << 20
+MOST_BLOCKS = 40_000 + KNOWN  # of Python's memory
+MOST_MEMORY = (20 << 20) + 160 * KNOWN
 
 
 def memory() -> int:
@@ -21,7 +25,10 @@ def memory() -> int:
     return int(dict(line.split(":", 1) for line in status)["RssAnon"].split()[0]) << 10
 
 
-def test_a_process_that_works_off_very_many_keys_remembers_no_more_than_of_some(store: raxlog.Store) -> None:
+def test_a_process_that_works_off_very_many_keys_remembers_no_more_than_of_some(
+    store: raxlog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "MOST_KNOWN", KNOWN)
     jobs = store.stream("jobs")
     group = jobs.create_group("w")
     group.configure(key="k", order=True)
