@@ -7,8 +7,8 @@ gives up its locks: an exception in the middle of an opening leaves none behind.
 
 An OFD lock does not name its holder, so where that is asked for its range does (writer_lock.py,
 tree.py). And it lives on in a forked child, for as long as the child has its copy of the
-descriptor: so files are opened by disk.open_file(), a forked child closes all that it inherits, and who
-closes one gives up its locks first.
+descriptor: so files are opened by disk.open_file(), a forked child closes all that it inherits, and a file's
+locks are given up before it is closed.
 """
 
 from __future__ import annotations
