@@ -27,14 +27,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import pandas
 import polars
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 import raxlog
 from column_values import BAD, BITS, EPOCH, TOP, TYPES, VALUES, value_of
 from raxlog.stream.node.stream_id import MAX64, StreamID
 
+pandas = pytest.importorskip("pandas", reason="missing oracle: pandas")
 STREAMS = ["orders", "orders.eu", "mail", "größe"]
 PATTERNS: dict[str, str | tuple[str, ...]] = {"*": "", "orders*": "orders", "[mo]*": ("m", "o"), "mail": "mail"}
 NAMES = ["item", "qty", "a price", "größe", "a.b", "select", 'say "x"', "when", "7", "ok"]
