@@ -26,6 +26,9 @@ cdef class Walk:
                found="int")
 cdef int outside(bytes page, bytes first, bytes last) except -1
 
+@cython.locals(p="const unsigned char*", lower="Py_ssize_t")
+cdef Py_ssize_t end_of_pointers(unsigned long long number, bytes page) except -1
+
 @cython.locals(p="const unsigned char*", bound="const unsigned char*", begin="Py_ssize_t", size="Py_ssize_t",
                lower="Py_ssize_t", upper="Py_ssize_t", last="Py_ssize_t", last_length="Py_ssize_t",
                place="Py_ssize_t", at="Py_ssize_t", length="Py_ssize_t", key="Py_ssize_t")

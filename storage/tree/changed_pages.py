@@ -124,16 +124,23 @@ def outside(page: bytes, first: bytes, last: bytes) -> int:
     return found | (BEHIND if is_less(p, at + 8, two_bytes(p, at + 6), other, 0, len(last)) else 0)
 
 
+def end_of_pointers(number: int, page: bytes) -> int:
+    """Where a page's pointers to its records end; PageFault where that, or where the records begin, cannot be."""
+    p = page
+    lower = two_bytes(p, 12)
+    if not HEADER <= lower <= two_bytes(p, 14) <= len(page) or lower % 2:
+        raise PageFault(number, "has bounds that cannot be")
+    return lower
+
+
 def require_branch(number: int, page: bytes, low: bytes, high: bytes | None) -> int:
     """The place of a branch's last child. PageFault where it does not add up, or has keys of other pages."""
     p = page
     bound = low
     size = len(page)
-    lower = two_bytes(p, 12)
+    lower = end_of_pointers(number, page)
     upper = two_bytes(p, 14)
     begin = HEADER
-    if not begin <= lower <= upper <= size or lower % 2:
-        raise PageFault(number, "has bounds that cannot be")
     if lower < begin + 4:
         raise PageFault(number, f"is a branch page with {(lower - begin) // 2} children")
     last = last_length = 0
@@ -199,12 +206,12 @@ def long_values(number: int, page: bytes, low: bytes, high: bytes | None) -> lis
     p = page
     bound = low
     size = len(page)
-    lower = two_bytes(p, 12)
+    lower = end_of_pointers(number, page)
     upper = two_bytes(p, 14)
     begin = HEADER
     is_long = BIG
-    if not begin < lower <= upper <= size or lower % 2:
-        raise PageFault(number, "has bounds that cannot be")
+    if lower == begin:
+        raise PageFault(number, "has no records")
     found: list[tuple[bytes, int, int]] = []
     filled = last = last_length = 0
     for place in range(begin, lower, 2):

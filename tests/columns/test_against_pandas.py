@@ -55,7 +55,7 @@ def by_duckdb(question: Question, store: raxlog.Store, connection: Any) -> pa.Ta
 
 def test_every_door_answers_random_questions_as_pandas_does_of_what_was_appended(tmp_path: Path) -> None:
     print(f"RAXLOG_SEED={SEED}")
-    told: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
     wrong = []
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute("set timezone = 'UTC'")
@@ -72,13 +72,13 @@ def test_every_door_answers_random_questions_as_pandas_does_of_what_was_appended
             for door, (found, right) in answers.items():
                 said = differences(found, right)
                 wrong += [f"{door}, {question.shown()}\n{said}"] if said else []
-            told.update(rows=wanted.num_rows, empty=not wanted.num_rows, conditions=question.where is not None,
+            asked.update(rows=wanted.num_rows, empty=not wanted.num_rows, conditions=question.where is not None,
                         patterns=question.pattern is not None, stored=not question.given)
-    print(f"{CASES} cases: {told}")
+    print(f"{CASES} cases: {asked}")
     assert not wrong, f"RAXLOG_SEED={SEED}, {len(wrong)} answers differ; the first:\n" + "\n\n".join(wrong[:5])
-    assert told["rows"] > CASES
-    assert told["empty"] < CASES * 2 // 3
-    assert CASES < 100 or min(told["conditions"], told["patterns"], told["stored"]) > 1
+    assert asked["rows"] > CASES
+    assert asked["empty"] < CASES * 2 // 3
+    assert CASES < 100 or min(asked["conditions"], asked["patterns"], asked["stored"]) > 1
 
 
 @pytest.mark.skipif(kernels.speed() != "compiled", reason="the kernels are not compiled here")

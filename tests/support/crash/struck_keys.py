@@ -159,7 +159,7 @@ class Another:
 
 
 def serve(asked: Connection, path: Path, limits: dict[str, Any]) -> None:
-    """Answer until nobody asks any more."""
+    """Answer until no question comes any more."""
     while True:
         try:
             keys = asked.recv()
