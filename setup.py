@@ -45,6 +45,8 @@ DIRECTIVES = {
 # With C types beside it a kernel checks every offset itself. Without them it is Python that
 # happens to be compiled, and keeps all of Python's rules.
 TYPED = {**DIRECTIVES, "boundscheck": False, "wraparound": False, "cdivision": True}
+# These have C types for attributes and calls alone: what they index comes from Python, or from disk.
+INDEXED = {"raxlog.storage.folder.store_files", "raxlog.storage.locks.writer_lock", "raxlog.stream.entries.header"}
 
 _spec = importlib.util.spec_from_file_location("kernels", ROOT / "storage" / "kernels.py")
 assert _spec is not None
@@ -103,9 +105,8 @@ def copied_source(name: str) -> str:
     for package in copy.relative_to(COPY).parents[:-1]:
         write_if_new(COPY / package / "__init__.py", "")
     write_if_new(copy, filled)
-    for types in (source.with_suffix(".pxd"), source.with_name("stream_id.pxd")):
-        if types.is_file():
-            write_if_new(copy.parent / types.name, types.read_text("utf-8"))
+    for types in kernels.types_of(source):
+        write_if_new(COPY / "raxlog" / types, types.read_text("utf-8"))
     return str(copy)
 
 
@@ -142,7 +143,7 @@ class BuildKernels(build_ext):
         from Cython.Build import cythonize  # noqa: PLC0415  (may be absent)
 
         typed = Path(extension.sources[0]).with_suffix(".pxd").is_file()
-        directives = TYPED if typed else DIRECTIVES
+        directives = TYPED if typed and extension.name not in INDEXED else DIRECTIVES
         with self.cython:
             (made,) = cythonize([extension], include_path=[str(COPY)], compiler_directives=directives, quiet=True)
         extension.sources = made.sources

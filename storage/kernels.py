@@ -25,6 +25,8 @@ from types import ModuleType
 KERNELS = (
     "raxlog.storage.format.records",
     "raxlog.storage.tree.changed_pages",
+    "raxlog.storage.locks.writer_lock",
+    "raxlog.storage.folder.store_files",
     "raxlog.storage.commit.commits",
     "raxlog.storage.log.ring",
     "raxlog.storage.log.transaction",
@@ -32,6 +34,7 @@ KERNELS = (
     "raxlog.storage.log.log",
     "raxlog.storage.trees.rax",
     "raxlog.storage.trees.ordinals",
+    "raxlog.stream.entries.header",
     "raxlog.stream.entries.writer",
     "raxlog.stream.entries.range_read",
     "raxlog.stream.columns.scan",
@@ -102,14 +105,27 @@ def stale() -> list[str]:
 
 
 def source_hash(source: Path) -> str:
-    """SHA-256 over a kernel's .py, its .pxd and what is inlined: what the compiled form depends on."""
+    """SHA-256 over a kernel's .py, its .pxd and those it is compiled with: what the compiled form depends on."""
     import hashlib  # noqa: PLC0415 - only a check for stale kernels needs it
 
     digest = hashlib.sha256(source.read_bytes())
-    for types in (source.with_suffix(".pxd"), source.with_name("stream_id.pxd")):
-        if types.is_file():
-            digest.update(types.read_bytes())
+    for types in types_of(source):
+        digest.update(types.read_bytes())
     return digest.hexdigest()
+
+
+def types_of(source: Path) -> list[Path]:
+    """A kernel's .pxd, where it has one, and those that it cimports, and so on: in one order."""
+    import re  # noqa: PLC0415
+
+    found: list[Path] = []
+    wanted = [source.with_suffix(".pxd")]
+    for types in wanted:
+        if types not in found and types.is_file():
+            found.append(types)
+            for up, name in re.findall(r"^from (\.+)([\w.]+) cimport", types.read_text(encoding="utf-8"), re.MULTILINE):
+                wanted.append(types.parents[len(up) - 1].joinpath(*name.split(".")).with_suffix(".pxd"))
+    return found
 
 
 def _is_compiled(module: ModuleType) -> bool:

@@ -1,7 +1,10 @@
 # The C types of commits.py.
 
 cimport cython
+from ..folder.store_files cimport StoreFiles
+from ..locks.writer_lock cimport WriterLock
 from ..log.transaction cimport WriteTransaction
+from ..system_calls cimport write_at
 
 cdef class Call:
     cdef public object operation
@@ -17,7 +20,7 @@ cdef class Call:
 
 cdef class Commits:
     cdef readonly object env
-    cdef readonly object files
+    cdef readonly StoreFiles files
     cdef readonly object map
     cdef readonly object leading
     cdef readonly object writing
@@ -47,7 +50,7 @@ cdef class Commits:
 
     @cython.locals(now=double, nap=double, leader=Call)
     cdef bint _wait(self, Call call, double deadline, object timeout) except -1
-    @cython.locals(call=Call, batch=list)
+    @cython.locals(call=Call, batch=list, lock=WriterLock)
     cpdef object hand_on(self, Call own, bint calm)
     @cython.locals(call=Call, then=Call)
     cdef object _wake_done(self, Call own, bint calm)
@@ -55,15 +58,18 @@ cdef class Commits:
     cpdef object _pass_on(self, Call call)
     @cython.locals(call=Call, outside=object)
     cdef object _share(self, Call call, object timeout)
-    @cython.locals(wanted="Py_ssize_t", batch=list, begun=double, call=Call)
-    cdef object _commit_batch(self)
+    @cython.locals(wanted="Py_ssize_t", batch=list, begun=double)
+    cdef object _commit_batch(self, Call own)
     cdef object _gather(self, Py_ssize_t wanted)
     @cython.locals(call=Call, alone=bint)
     cdef object _apply_all(self, list batch)
     cdef object _end(self, Call call, object error, object outside)
     cdef object reported(self, object error)
-    @cython.locals(count="Py_ssize_t", refused=list)
+    @cython.locals(count="Py_ssize_t", refused=list, txn=WriteTransaction)
     cdef object _attempt(self, list calls)
+    @cython.locals(txn=WriteTransaction)
+    cpdef WriteTransaction begin(self)
+    cdef bint _is_in_force(self, object txn) except -1
     @cython.locals(call=Call)
     cdef object run(self, WriteTransaction txn, list calls, list refused)
     @cython.locals(before="long long")

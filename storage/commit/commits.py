@@ -45,8 +45,8 @@ An exception can come between any two steps of a thread (Ctrl-C, a signal's hand
 PyThreadState_SetAsyncExc), and again while the first one is dealt with. So nothing depends on the
 struck thread's coming to any later step of its own:
 
-  - what it holds (the lead, LMDB's transaction) is held by `with` on C's own locks, or by a
-    generator in a `for`: the interpreter itself gives those back, with no step between
+  - the lead is held by `with` on C's own locks, in a generator in a `for`: the interpreter itself gives
+    those back, with no step between. A transaction that is left open counts for nothing: the next write undoes it
   - the state of the lead is in attributes of Commits, and leave() ends it from these alone, in a fresh
     thread, which no signal strikes. Starting that is the first step, in C, of the exception's handler. A
     LockTimeout strikes nothing: its call leaves by itself, and what strikes that is such an exception
@@ -58,7 +58,6 @@ Whether a commit counts that was struck is asked of the log's end (settle()), fo
 
 from __future__ import annotations
 
-import os
 import threading
 from _thread import get_ident, start_new_thread
 from collections import deque
@@ -68,16 +67,17 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from .. import clocks
-from .. import crash_point as crash_points
+from ..crash_point import crash_point, listeners
 from ..errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
 from ..folder import directory
-from ..folder.store_files import StoreFiles
+from ..folder.store_files import StoreFiles  # cimport
 from ..fork_hooks import HERE, USUAL
 from ..locks.shared_file import WAKE
 from ..log.checkpoint import Map
 from ..log.log import Log
 from ..log.transaction import WriteTransaction  # cimport
 from ..notices import noted
+from ..system_calls import write_at  # cimport
 from ..tree import lmdb_errors
 from ..wake.stop import wake as wake_sleeper
 
@@ -233,7 +233,7 @@ class Commits:
         outside = None
         try:
             for _ in self._lead(call, timeout):
-                outside = self._commit_batch()
+                outside = self._commit_batch(call)
         except BaseException as error:
             self.part(call)
             raise self.reported(error)  # noqa: B904 - its cause, if it is another
@@ -248,7 +248,7 @@ class Commits:
         try:
             for _ in self._lead(call, timeout):
                 with self.writing:
-                    for txn in self.begin():
+                    with self.begin() as txn:
                         self.transaction_thread = call.thread
                         try:
                             if (yield txn):
@@ -363,8 +363,9 @@ class Commits:
                     if self.leader is call:
                         self.locked = True
                         self.files.acquire(timeout if leads else max(0.0, deadline - clocks.elapsed()))
-                        if self.map.log is not None:
-                            self.map.log.patience = timeout
+                        log = self.map.log
+                        if log is not None:
+                            log.patience = timeout
                         yield
                         self.hand_on(call, True)
                         return
@@ -461,26 +462,29 @@ class Commits:
 
     # -- leading ------------------------------------------------------------------------
 
-    def _commit_batch(self) -> Exception | None:
-        """Commit what the queue holds. Returns the exception that came from outside, if one did."""
+    def _commit_batch(self, own: Call) -> Exception | None:
+        """Commit what the queue holds. Returns the exception that came from outside, if one did.
+
+        Of a call that is alone in the queue no other thread takes notice, so no lock is needed to take it out.
+        """
         wanted = self.last_batch
         if wanted > 1:
             self._gather(wanted)
         queue = self.queue
-        with self.mutex:
-            if len(queue) == 1:
-                self.batch = batch = [queue[0]]
-                queue.clear()
-            else:
+        if len(queue) == 1 and queue[0] is own and own.group is None:
+            self.batch = batch = [own]
+            queue.popleft()
+            self.last_batch = 1
+        else:
+            with self.mutex:
                 self.batch = batch = list(takewhile(_shares, queue))
                 for _ in batch:
                     queue.popleft()
-            self.last_batch = len(batch)
-            for call in batch:
-                if call.group is not None:
-                    self.batch = batch = _expanded(batch)
-                    break
+                self.last_batch = len(batch)
+                self.batch = batch = _expanded(batch)
         with self.writing:
+            if len(batch) == 1:  # how long it took says nothing to a leader that waits for more
+                return self._apply_all(batch)
             begun = clocks.elapsed()
             outside = self._apply_all(batch)
             self.last_commit = clocks.elapsed() - begun
@@ -542,18 +546,16 @@ class Commits:
         while True:
             try:
                 count = len(refused)
-                for txn in self.begin():
-                    self.run(txn, calls, refused)
+                self.run(self.begin(), calls, refused)
                 if len(refused) == count:
                     return None
             except Exception as error:
                 return None if settle(self, error) and _is_known(error) else error
 
-    def begin(self) -> Iterator[WriteTransaction]:
-        """A write transaction, for a loop of one turn, in which the caller commits or aborts it.
+    def begin(self) -> WriteTransaction:
+        """A write transaction, which the caller commits or aborts.
 
-        Whatever leaves the loop without, at whatever step, undoes it in the same thread, which alone can:
-        the interpreter drops the loop's iterator, and `with` in here is C's, so no exception comes between.
+        One that an exception leaves open counts for nothing, and the next write of the log undoes it.
         The caller holds the writer's lock, and ``writing``.
         """
         store_map = self.map
@@ -566,18 +568,13 @@ class Commits:
             try:
                 if store_map.log is None:
                     self.env.live()
-                with store_map.log.write() as txn:  # type: ignore[union-attr]  # what is written to has one
-                    superseded = False
-                    if txn.upto - 1 != self.warm_id:
-                        self.epoch += 1
-                        superseded = directory.successor(txn.get) is not None
-                    if not superseded:
-                        self.open_write = txn
-                        if len(self.warm) > _WARM_LIMIT:
-                            self.warm = {}
-                        txn.keep(self.env, self.warm, self.epoch)
-                        yield txn
-                        return
+                txn = store_map.log.write()  # type: ignore[union-attr]  # what is written to has one
+                if txn.upto - 1 == self.warm_id or self._is_in_force(txn):
+                    self.open_write = txn
+                    if len(self.warm) > _WARM_LIMIT:
+                        self.warm = {}
+                    txn.keep(self.env, self.warm, self.epoch)
+                    return txn
                 store_map.go_over()
             except lmdb_errors.MapResizedError:
                 store_map.adopt_size()
@@ -587,6 +584,17 @@ class Commits:
                 if lmdb_errors.is_failure(error):
                     raise self.reported(error) from error
                 raise
+
+    def _is_in_force(self, txn: WriteTransaction) -> bool:
+        """Behind another process' commit: whether the generation is the one in force. Else the transaction ends."""
+        self.epoch += 1
+        superseded = True
+        try:
+            superseded = directory.successor(txn.get) is not None
+        finally:
+            if superseded:
+                txn.abort()
+        return not superseded
 
     def run(self, txn: WriteTransaction, calls: list[Call], refused: list[Call]) -> None:
         """Apply and commit. Where a call raises after it had touched something: undone, and it is ``refused``."""
@@ -629,13 +637,13 @@ class Commits:
             self.warm_id = number - 1
         else:
             self.committing = (number, calls)
-            if crash_points.listener is not None:
-                crash_points.crash_point("commit.before")
+            if listeners:
+                crash_point("commit.before")
             txn.flush()
             txn.commit()
             self.warm_id = self.map.log.pos  # type: ignore[union-attr]  # what is written to has one
-            if crash_points.listener is not None:
-                crash_points.crash_point("commit.after")
+            if listeners:
+                crash_point("commit.after")
             self.wake_readers(number)
         self.open_write = None
         for call in calls:
@@ -655,7 +663,7 @@ class Commits:
         its safety period, so it is not worth failing a write that is already on disk.
         """
         try:
-            os.pwrite(self.files.shared.fileno(), transaction_id.to_bytes(8, "little"), WAKE)  # type: ignore[union-attr]
+            write_at(self.files.shared.fileno(), transaction_id.to_bytes(8, "little"), WAKE)  # type: ignore[union-attr]
         except TimeoutError:
             raise  # a signal's handler did
         except (OSError, ValueError, AttributeError):

@@ -22,6 +22,7 @@ import fcntl
 import os
 from collections.abc import Callable
 from io import FileIO
+from operator import methodcaller
 from os import stat
 from pathlib import Path
 
@@ -29,15 +30,19 @@ from .. import clocks, disk
 from ..errors import StoreError
 from ..locks import ofd_lock
 from ..locks.shared_file import SHARED, Presence, deleted_in_use, open_shared
-from ..locks.writer_lock import WriterLock
+from ..locks.writer_lock import WriterLock  # cimport
 from ..tree import lmdb_errors
 from ..tree.tree import find_holder
 from ..wake.wake_file import RENAMED, Inotify
 from . import directory
 
+SOURCE_HASH = ""
+
 _TICK, _COARSE_TICK = 50_000_000, 3_000_000_000  # ns
 _OFTEN = 200  # looks; a process that writes less does without the kernel's events, of which a user has few
 _BY_NAME = 64  # every 64th check compares the names, even where the kernel reports no event
+
+has_events: Callable[[Inotify], object] = methodcaller("poll", 0)  # cimport
 
 _Identity = tuple[int, int] | None  # device and inode
 
@@ -145,7 +150,7 @@ class StoreFiles:
             self._looks += 1
             events = self._events
             # No event since all was in place is one system call. A link above the folder gives none.
-            is_still = events is not None and self._looks % _BY_NAME and not events.poll(0)
+            is_still = events is not None and self._looks % _BY_NAME and not has_events(events)
             if not is_still and (displaced := self._displaced()) is not None:
                 raise StoreError(
                     f"{displaced} has been deleted or replaced while the store is in use: what this process wrote now "

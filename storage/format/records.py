@@ -33,6 +33,7 @@ import msgpack
 from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 
 from ..errors import CorruptionError, NotAStore, UnsupportedFormat
+from .binary import flipped, joined  # cimport
 from .keys import FORMAT, NODE, STORE_FORMAT, STORE_KEY
 
 SOURCE_HASH = ""
@@ -49,7 +50,6 @@ PAGE = 4096
 PAGE_HEADER = 16  # once per run of overflow pages
 MAX_LISTPACK = 1 << 30  # Redis' limit for one listpack
 
-FRONT = struct.Struct("<BBQIIIIH")  # of a raw block, behind its checksum: all but the listpack's elements
 _BODY = struct.Struct("<BBQIII")
 _NODE_KEY = struct.Struct(">QBQQ")
 _CHECKSUM = struct.Struct("<Q")
@@ -74,8 +74,7 @@ def pack(value: Any) -> bytes:
 def seal(key: bytes, row: Sequence[Any]) -> bytes:
     """The bytes to store under ``key`` for the row."""
     body = FORMAT_BYTE + pack(row)
-    sealed: bytes = checksum(body, seed_of(key))[::-1] + body
-    return sealed
+    return joined(flipped(checksum(body, seed_of(key))), body)
 
 
 def unseal(key: bytes, value: bytes) -> list[Any]:
@@ -125,8 +124,7 @@ def moved(key: bytes, value: bytes, to: bytes) -> bytes:
     body = value[8:]
     if checksum(body, seed_of(key))[::-1] != value[:8]:
         raise CorruptionError(f"the record under key {key.hex()} fails its checksum", offset=0)
-    sealed: bytes = checksum(body, seed_of(to))[::-1] + body
-    return sealed
+    return joined(flipped(checksum(body, seed_of(to))), body)
 
 
 def node_key(number: int, ms: int, seq: int) -> bytes:

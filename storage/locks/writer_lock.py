@@ -41,7 +41,10 @@ from .. import clocks, disk
 from ..crash_point import crash_point
 from ..errors import LockTimeout
 from ..notices import note
+from ..system_calls import set_lock  # cimport
 from . import ofd_lock
+
+SOURCE_HASH = ""
 
 _LOCK = 1 << 32
 _LINE = 1 << 33
@@ -64,7 +67,7 @@ class WriterLock:
     It opens that for itself: the system shows first what is locked by the description that has had a lock for longest.
     """
 
-    __slots__ = ("_file", "_lock", "_none", "_path", "_words")
+    __slots__ = ("_file", "_last", "_lock", "_none", "_path", "_words")
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -72,6 +75,7 @@ class WriterLock:
         self._file = disk.open_file(path, os.O_RDWR)
         with disk.open_file(path, os.O_RDWR) as mapped:  # another than the one with the locks: a map keeps it open
             self._words = TurnWords(mapped)
+        self._last: memoryview[int] = self._words.last
         self._lock = ofd_lock.question(fcntl.F_WRLCK, _LOCK - pid, pid + 1)
         self._none = ofd_lock.question(fcntl.F_UNLCK, _LOCK - pid, _LINE_BYTES)
 
@@ -81,9 +85,9 @@ class WriterLock:
         An undisturbed call costs one system call, about 1 µs.
         """
         try:
-            if not self._words.last[0]:
+            if not self._last[0]:
                 try:
-                    fcntl.fcntl(self._file, ofd_lock.SET, self._lock)
+                    set_lock(self._file.fileno(), ofd_lock.SET, self._lock)
                     return
                 except BlockingIOError:
                     pass
@@ -132,21 +136,26 @@ class WriterLock:
     def release(self) -> None:
         """Give the lock up, and the place in line too, and wake the next: harmless where neither is held."""
         try:
-            fcntl.fcntl(self._file, ofd_lock.SET, self._none)
-            last = self._words.last
-            if before := last[0]:
-                first = ofd_lock.find(self._file, _LINE, _LINE_BYTES)
-                if first is None:
-                    crash_point("line.emptied")
-                    last[0] = 0
-                    first = ofd_lock.find(self._file, _LINE, _LINE_BYTES)  # one may have come, and noted it before that
-                if first is not None:
-                    crash_point("line.passed")
-                    last[0] = max(before, last[0])
-                    self._words.wake((first[0] - _LINE) // _PLACE)
+            set_lock(self._file.fileno(), ofd_lock.SET, self._none)
+            if self._last[0]:
+                self._pass_on()
         except (OSError, ValueError):
             if not self._file.closed:  # else that, gave up both
                 raise
+
+    def _pass_on(self) -> None:
+        """Wake the first in line."""
+        last = self._last
+        before = last[0]
+        first = ofd_lock.find(self._file, _LINE, _LINE_BYTES)
+        if first is None:
+            crash_point("line.emptied")
+            last[0] = 0
+            first = ofd_lock.find(self._file, _LINE, _LINE_BYTES)  # one may have come, and noted it before that
+        if first is not None:
+            crash_point("line.passed")
+            last[0] = max(before, last[0])
+            self._words.wake((first[0] - _LINE) // _PLACE)
 
     def holder(self) -> str:
         """The process that holds the lock, in words: its number and, where known, its command."""

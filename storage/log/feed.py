@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 from collections.abc import Callable, Iterator
 from functools import partial
 from io import FileIO
@@ -38,8 +37,10 @@ from .ring import (
     WORDS,
     Ring,
     decode,
-    encode_change,
+    put_change,
     ring_of,
+    room_for,
+    seal_record,
 )
 
 Changes = list[tuple[bytes, bytes | None]]
@@ -65,19 +66,23 @@ def keep(ring: Ring, start: int, chain: int, upto: int, whole: Changes | None) -
             first = ring.map[HEADER + at : HEADER + min(at + size, ring.size)]
             content = first + ring.map[HEADER : HEADER + size - len(first)]
         else:
-            parts = [_LARGE]
+            at = HEAD + len(_LARGE)
+            record = bytearray(at + sum(room_for(key, value) for key, value in whole))
+            record[HEAD:at] = _LARGE
             for key, value in whole:
-                encode_change(parts, key, value, None)
-            changes = b"".join(parts)
-            covered = RECORD.pack(0, len(changes), start, 0, 0)[8:] + changes
-            content = xxh3_64_intdigest(covered, chain).to_bytes(8, "little") + covered
+                at = put_change(record, at, key, value, None)
+            if at - HEAD >= 1 << 32:
+                raise OverflowError(f"{at} bytes")
+            del record[at:]
+            seal_record(record, start, 0, 0, chain)
+            content = bytes(record)
         disk_now = os.statvfs(place)
         if not ofd_lock.is_free(ring.locks, LEASE, 1) and (
                 disk_now.f_bavail * disk_now.f_frsize > len(content) + LEAST_FREE):
             with open(place / f"{start:020}", "wb", buffering=0) as file:
                 if file.write(content) == len(content):
                     return
-    except (OSError, struct.error) as error:
+    except (OSError, OverflowError) as error:
         if isinstance(error, TimeoutError):
             raise  # a signal's handler did
     ring.words[FED] = 0

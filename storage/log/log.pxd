@@ -2,7 +2,8 @@
 
 cimport cython
 from .cursor cimport cursor_over
-from .ring cimport Ring, decode, encode_change, read_u32
+from ..system_calls cimport seek
+from .ring cimport Ring, decode, encode_record, read_u32, seal_record
 from .transaction cimport Overlay, Version, View, WriteTransaction, run_of
 
 cdef class Room:
@@ -88,9 +89,9 @@ cdef class Log:
     cpdef bytes _base_of(self, object raw, Overlay overlay, unsigned long long lsn, bytes key)
     @cython.locals(overlay=Overlay, freed="unsigned long long", room=Room, is_written=bint)
     cpdef object commit(self, WriteTransaction txn)
-    @cython.locals(overlay=Overlay, ring=Ring, rows=dict, parts=list, before=Version, version=Version,
+    @cython.locals(overlay=Overlay, ring=Ring,
                    start="unsigned long long", pos="unsigned long long", place="unsigned long long",
-                   size="Py_ssize_t", changes=bytes, covered=bytes, record=bytes, key=bytes, behind=bint,
+                   size="Py_ssize_t", record=bytearray, key=bytes, behind=bint, written="Py_ssize_t",
                    number="unsigned long long", touched=dict, memory="long long")
     cpdef bint append(self, WriteTransaction txn, unsigned long long freed) except -1
     cpdef object undo(self, WriteTransaction txn)

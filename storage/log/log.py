@@ -50,10 +50,10 @@ from raxlog.storage.tree import lmdb_errors
 from raxlog.storage.tree.lmdb_file import RESERVE
 from raxlog.storage.tree.tree import Tree
 from raxlog.storage.wake.stop import wake
-from xxhash import xxh3_64_intdigest
 
 from .. import clocks
-from .. import crash_point as crash_points
+from ..crash_point import crash_point, listeners
+from ..system_calls import seek  # cimport
 from . import feed
 from .checkpoint import Checkpoints, Map, Rest, put_changes
 from .cursor import cursor_over  # cimport
@@ -72,15 +72,15 @@ from .ring import (
     KEPT,
     LARGE,
     OWNER,
-    RECORD,
     WORDS,
     LogError,
     Ring,  # cimport
     decode,  # cimport
-    encode_change,  # cimport
+    encode_record,  # cimport
     find_damage,
     holds,
     read_u32,  # cimport
+    seal_record,  # cimport
     unseal_applied,
 )
 from .transaction import Overlay, View, WriteTransaction, run_of  # cimport
@@ -330,8 +330,8 @@ class Log:
             raise self.damage
         if self.pos > applied and ring.locks is not None:
             os.fdatasync(ring.file)  # what is shown now must not go with the power
-        if crash_points.listener is not None:
-            crash_points.crash_point("log.enter")
+        if listeners:
+            crash_point("log.enter")
         words[END] = words[FLUSHED] = self.pos
         words[APPLIED] = applied
         words[KEPT] = begun[0]
@@ -368,7 +368,7 @@ class Log:
                     raise CorruptionError(
                         f"the file {directory.STATE} beside {self.ring.path} says that the log ends before it does"
                     )
-                crash_points.crash_point("log.orphan")
+                crash_point("log.orphan")
                 self.ring.words[END] = self.ring.words[FLUSHED] = self.pos
 
     def look(self, raw: Any) -> tuple[int, int, int]:
@@ -451,7 +451,7 @@ class Log:
         if left is not None:  # an exception has left it
             left.abort()
         ring = self.ring
-        if os.lseek(ring.file, 0, os.SEEK_END) < HEADER + ring.size:  # stat() would make the next write save its time
+        if seek(ring.file, 0, os.SEEK_END) < HEADER + ring.size:  # stat() would make the next write save its time
             raise StoreError(
                 f"{ring.path} has been cut off while the store is in use. End every process that has the store open, "
                 "which saves what they hold, and run 'raxlog salvage'."
@@ -595,38 +595,24 @@ class Log:
     def append(self, txn: WriteTransaction, freed: int) -> bool:
         """Write a transaction's record. False, and nothing written, where it is too large for the ring."""
         overlay, ring, touched = txn.overlay, self.ring, txn.touched
-        rows = overlay.rows
-        parts: list[bytes] = [b""]
-        size = 0
-        for key in touched:
-            version = rows[key]
-            if version.value is not None:
-                size += len(version.value)
-        if size > ring.size:
+        memory = overlay.memory()
+        record = encode_record(touched, overlay.rows, 2 * ring.size)  # deltas may take less
+        if record is None or len(record) > ring.size // 3:  # one, what is too small behind it, and the next: the ring
             return False
-        for key, before in touched.items():
-            encode_change(parts, key, rows[key].value, None if before is None else before.value)
-        start = self.pos
-        changes = b"".join(parts)
-        size = HEAD + len(changes)
-        if size > ring.size // 3:  # one, the room behind it that is too small for the next, and that: the ring
-            return False
-        pos = start
+        size = len(record)
+        start = pos = self.pos
         place = pos % ring.size
         if place + size > ring.size:
             ring.strike_out_orphan(pos, self.chain)
             pos += ring.size - place
             place = 0
         words = ring.words
-        memory = overlay.memory()
         if pos + size - words[KEPT] > ring.size or memory > 4 * MOST_MEMORY:
             self.waits += 1
             self.checkpoints.make_ring_room(pos + size)
         behind = words[FLUSHED] < start
         number = (ring.epoch + 2 * (pos // ring.size)) & 0xFFFFFFFE
-        covered = RECORD.pack(0, len(changes), pos, freed, number | (not behind))[8:] + changes
-        checksum = xxh3_64_intdigest(covered, self.chain)
-        record = checksum.to_bytes(8, "little") + covered
+        checksum = seal_record(record, pos, freed, number | (not behind), self.chain)
         txn.written = place
         try:
             written = os.pwrite(ring.synced if self.durable and not behind else ring.file, record, HEADER + place)
@@ -639,11 +625,11 @@ class Log:
         except OSError as error:
             raise LogError(error) from error
         with self.mutex:  # a thread that reads takes it in from the ring, or finds it taken in
-            if crash_points.listener is not None:
-                crash_points.crash_point("log.end")
+            if listeners:
+                crash_point("log.end")
             words[END] = pos + size  # first: FLUSHED says of records that count how far they are on disk
-            if crash_points.listener is not None:
-                crash_points.crash_point("log.flushed")
+            if listeners:
+                crash_point("log.flushed")
             if self.durable:
                 words[FLUSHED] = pos + size
             self.reach(pos + size, checksum, (pos, self.chain))

@@ -2,6 +2,14 @@
 
 cimport cython
 from libc.string cimport memcmp
+from ..format.binary cimport blank, put_checksum, put_delete, put_delta, put_put, put_record_head
+from .transaction cimport Version
+from libc.string cimport memcpy
+
+cdef extern from "Python.h":
+    bytes PyBytes_FromStringAndSize(const char *text, Py_ssize_t size)
+    char *PyBytes_AS_STRING(object text)
+    char *PyByteArray_AS_STRING(object text)
 
 cdef class Ring:
     cdef public object path
@@ -22,11 +30,24 @@ cdef class Ring:
     cpdef unsigned long long lsn_at(self, unsigned long long place) except? 0
     cpdef unsigned long long first_epoch(self, unsigned long long lsn, unsigned long long written) except? 1
 
+cdef inline Py_ssize_t put_part(bytearray record, Py_ssize_t at, bytes whole, Py_ssize_t start,
+                                Py_ssize_t stop) noexcept:
+    memcpy(PyByteArray_AS_STRING(record) + at, PyBytes_AS_STRING(whole) + start, stop - start)
+    return at + stop - start
+
+cdef inline bytes part_of(bytearray record, Py_ssize_t start, Py_ssize_t stop):
+    return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(record) + start, stop - start)
+
 cdef inline bint is_same(const unsigned char *left, const unsigned char *right, Py_ssize_t at, Py_ssize_t size) noexcept:
     return memcmp(left + at, right + at, size) == 0
 
-@cython.locals(size="Py_ssize_t", front="Py_ssize_t")
-cpdef object encode_change(list parts, bytes key, bytes value, bytes base)
+@cython.locals(size="Py_ssize_t", front="Py_ssize_t", klen="Py_ssize_t")
+cpdef Py_ssize_t put_change(bytearray record, Py_ssize_t at, bytes key, bytes value, bytes base) except -1
+cpdef Py_ssize_t room_for(bytes key, bytes value) except -1
+@cython.locals(size="Py_ssize_t", key=bytes, before=Version, version=Version)
+cpdef bytearray encode_record(dict touched, dict rows, Py_ssize_t most)
+cpdef object seal_record(bytearray record, unsigned long long lsn, unsigned long long freed, unsigned long long number,
+                         object chain)
 
 @cython.locals(limit="Py_ssize_t", at="Py_ssize_t", left="const unsigned char*", right="const unsigned char*")
 cdef Py_ssize_t common_front(bytes value, bytes base) except -1

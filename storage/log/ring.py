@@ -62,6 +62,7 @@ from raxlog.storage import disk
 from raxlog.storage.errors import CorruptionError, UnsupportedFormat
 from raxlog.storage.folder.directory import LOG, STATE
 from raxlog.storage.format import keys, records
+from raxlog.storage.format.binary import blank, put_checksum, put_delete, put_delta, put_put, put_record_head  # cimport
 from raxlog.storage.locks import ofd_lock
 from raxlog.storage.locks.shared_file import open_in_place
 from raxlog.storage.tree import lmdb_errors
@@ -82,9 +83,6 @@ HEAD = 28
 RECORD = struct.Struct("<QIQII")
 DELTA_HEAD = 48
 CHUNK = 256
-_PUT = struct.Struct("<BHI")
-_DELTA = struct.Struct("<BHII")
-_DELETE = struct.Struct("<BH")
 END, APPLIED, FLUSHED, LARGE, AGED, GIVEN, OWNER, FED, KEPT, CLOCK = 0, 1, 2, 3, 4, 5, 6, 8, 9, 10
 WORDS = 4096  # their place in log-state
 AFTER_LARGE = 0x5DEECE66D  # into the checksum, by a transaction that has no record
@@ -344,24 +342,66 @@ def holds(ring: Ring, upto: int, chain: int, begun: tuple[int, int]) -> bool:
 # -- a record's changes -----------------------------------------------------------------
 
 
-def encode_change(parts: list[bytes], key: bytes, value: bytes | None, base: bytes | None) -> None:
-    """Append a change to the record's parts."""
+def put_change(record: bytearray, at: int, key: bytes, value: bytes | None, base: bytes | None) -> int:
+    """Write a change into a record, from ``at`` on; where it ends. It takes room_for() bytes at most."""
+    klen = len(key)
     if value is None:
-        parts.append(_DELETE.pack(0, len(key)))
-        parts.append(key)
-        return
+        put_delete(record, at, 0, klen)
+        return put_part(record, at + 3, key, 0, klen)
     size = len(value)
     if base is not None and size > 256 and len(base) > 256:
         front = common_front(value, base)
         if size - front < size // 2:
-            parts.append(_DELTA.pack(2, len(key), front - DELTA_HEAD, size - front))
-            parts.append(key)
-            parts.append(value[:DELTA_HEAD])
-            parts.append(value[front:])
-            return
-    parts.append(_PUT.pack(1, len(key), size))
-    parts.append(key)
-    parts.append(value)
+            put_delta(record, at, 2, klen, front - DELTA_HEAD, size - front)
+            at = put_part(record, at + 11, key, 0, klen)
+            return put_part(record, put_part(record, at, value, 0, DELTA_HEAD), value, front, size)
+    put_put(record, at, 1, klen, size)
+    return put_part(record, put_part(record, at + 7, key, 0, klen), value, 0, size)
+
+
+def put_part(record: bytearray, at: int, whole: bytes, start: int, stop: int) -> int:  # cimport
+    """Copy a part of ``whole`` to there; where it ends."""
+    end = at + stop - start
+    record[at:end] = whole[start:stop]
+    return end
+
+
+def part_of(record: bytearray, start: int, stop: int) -> bytes | bytearray:  # cimport
+    """A copy of a part."""
+    return record[start:stop]
+
+
+def room_for(key: bytes, value: bytes | None) -> int:
+    """The most bytes that the change takes."""
+    return 11 + len(key) + (0 if value is None else len(value))
+
+
+def encode_record(touched: dict[bytes, Any], rows: dict[bytes, Any], most: int) -> bytearray | None:
+    """The record of a transaction's changes, but for its head. None where it might take more than ``most`` bytes.
+
+    ``touched``: the keys, with the versions before; ``rows``: with those that it has made (transaction.py).
+    """
+    size = HEAD
+    for key in touched:
+        version = rows[key]
+        size += room_for(key, version.value)
+    if size > most:
+        return None
+    record = blank(size)
+    size = HEAD
+    for key, before in touched.items():
+        version = rows[key]
+        size = put_change(record, size, key, version.value, None if before is None else before.value)
+    del record[size:]
+    return record
+
+
+def seal_record(record: bytearray, lsn: int, freed: int, number: int, chain: int) -> int:
+    """Fill in the head of a record, behind one with the checksum ``chain``; its own checksum."""
+    put_record_head(record, 0, 0, len(record) - HEAD, lsn, freed, number)
+    checksum: int = xxh3_64_intdigest(part_of(record, 8, len(record)), chain)
+    put_checksum(record, 0, checksum)
+    return checksum
 
 
 def is_same(left: bytes, right: bytes, at: int, size: int) -> bool:  # cimport

@@ -51,6 +51,7 @@ cdef class View:
     cdef public object rest
     cdef object __weakref__
 
+    cdef object stand(self, object log, object raw, Overlay overlay, bint writes)
     cpdef object lmdb(self)
     @cython.locals(version=Version)
     cpdef object get(self, bytes key, object default=*)

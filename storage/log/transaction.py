@@ -192,6 +192,10 @@ class View:
     __slots__ = ("__weakref__", "log", "overlay", "raw", "rest", "rows", "upto", "writes")
 
     def __init__(self, log: Any, raw: Any, overlay: Overlay, writes: bool) -> None:
+        self.stand(log, raw, overlay, writes)
+
+    def stand(self, log: Any, raw: Any, overlay: Overlay, writes: bool) -> None:
+        """Begin to see. By itself, since the kernel calls it without making a tuple of arguments."""
         self.log: Any = log  # None once it has ended
         self.raw: Any = raw
         self.rest: FileIO | None = None  # to be closed with it
@@ -309,7 +313,7 @@ class WriteTransaction(View):
     __slots__ = ("changes", "dirty", "env", "epoch", "touched", "warm", "written")
 
     def __init__(self, log: WrittenLog, overlay: Overlay) -> None:
-        View.__init__(self, log, None, overlay, True)
+        self.stand(log, None, overlay, True)
         self.env: Any = None  # the engine's environment, from keep() on
         self.warm: dict[Any, Any] = {}
         self.epoch: int = 0

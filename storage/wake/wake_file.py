@@ -110,7 +110,7 @@ class Inotify:
     it is closed.
     """
 
-    _descriptor = -1
+    descriptor = -1
 
     def __init__(self, events: int, *others: int) -> None:
         import ctypes  # noqa: PLC0415 - only those that wait, or write often, pay for it
@@ -121,31 +121,31 @@ class Inotify:
         self._add_watch.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
         self._events = events
         self._others = others
-        self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._descriptor < 0:
+        self.descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.descriptor < 0:
             raise OSError(self._errno(), "inotify_init1")
         poll = select.poll()
-        for descriptor in (self._descriptor, *others):
-            poll.register(descriptor, select.POLLIN)
+        for each in (self.descriptor, *others):
+            poll.register(each, select.POLLIN)
         self.poll: Final = poll.poll
 
     def watch(self, path: Path) -> None:
         """Add a watch; for a file that is watched already this changes nothing."""
-        if self._add_watch(self._descriptor, os.fsencode(path), self._events) < 0:
+        if self._add_watch(self.descriptor, os.fsencode(path), self._events) < 0:
             raise OSError(self._errno(), "inotify_add_watch", str(path))
 
     def wait(self, timeout: float | None) -> bool:
         ready = {descriptor for descriptor, _ in self.poll(None if timeout is None else timeout * 1000)}
         for other in ready.intersection(self._others):
             _empty(other)
-        return self._descriptor in ready
+        return self.descriptor in ready
 
     def drain(self) -> None:
         # The kernel merges an event with an equal one before it, so there are few to read.
-        _empty(self._descriptor)
+        _empty(self.descriptor)
 
     def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
+        descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...storage.errors import CorruptionError, InvalidArgument
 from ...storage.format import keys, records
+from ...storage.format.binary import flipped, joined, six_numbers  # cimport
 from ...storage.format.records import checksum, frame
 from ...storage.trees.rax import RaxTransaction, family_rows
 from ..node.arguments import whole
@@ -42,11 +43,13 @@ from ..node.stream_id import MAX64, now_ms
 from ..node.values import RAW
 from .schema import StreamSchema
 
+SOURCE_HASH = ""
+
 DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/format/records.py
 COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
 GIB = 1 << 30
 NEVER = 1 << 64  # ms, later than every time
-_MOVING, _STILL, _NUMBERS = struct.Struct("<6Q"), struct.Struct("<8Q"), struct.Struct("<14Q")
+_MOVING, _STILL, _NUMBERS = 48, struct.Struct("<8Q"), struct.Struct("<14Q")
 _EXTENT = struct.Struct("<3Q8xQ24x2Q32x")  # those of the 14 that an Extent has
 
 
@@ -139,7 +142,7 @@ class StreamHeader:
 
     def _moving(self) -> bytes:
         ms, seq = self.last
-        return _MOVING.pack(ms, seq, self.length, self.entries_added, self.next_ordinal, self.stored_bytes)
+        return six_numbers(ms, seq, self.length, self.entries_added, self.next_ordinal, self.stored_bytes)
 
     def _still(self) -> bytes:
         return _STILL.pack(self.leaves, self.leaves_added, *self.first, *self.max_deleted, self.groups, self.next_group)
@@ -175,13 +178,12 @@ class StreamHeader:
               self.limits, self.idempotence, self.schema, self.retention, self.codec, self.deferred, self.due,
               self.next_deferred, self.back)
         if of != self._framed:
-            before, behind = frame(self.name, _MOVING.size + _STILL.size, self._rest())
+            before, behind = frame(self.name, _MOVING + _STILL.size, self._rest())
             self._frame = before, self._still() + behind
             self._framed = of
         before, behind = self._frame
         body = before + self._moving() + behind
-        sealed: bytes = checksum(body, seed)[::-1] + body
-        return sealed
+        return joined(flipped(checksum(body, seed)), body)
 
     @classmethod
     def from_row(cls, row: list[Any]) -> StreamHeader:

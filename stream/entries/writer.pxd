@@ -3,10 +3,15 @@
 cimport cython
 from ...storage.log.transaction cimport WriteTransaction
 from ..node.builder cimport NodeBuilder
+from ..node.stream_id cimport id_of
+from .header cimport StreamHeader
+
+cdef inline object id_from(object cls, tuple pair):
+    return id_of(cls, pair[0], pair[1])
 
 cdef class StreamWriter:
     cdef public object number
-    cdef public object header
+    cdef public StreamHeader header
     cdef public object epoch
     cdef public object stored
     cdef public bytes header_key
@@ -35,7 +40,8 @@ cdef class StreamWriter:
     cdef object _added(self, object count, tuple first, tuple last)
     cpdef object changed(self, WriteTransaction txn)
     cpdef tuple next_id(self, object new, object now)
-    cdef object _room(self, NodeBuilder tail)
+    @cython.locals(size="Py_ssize_t", room="Py_ssize_t")
+    cdef Py_ssize_t _room(self, NodeBuilder tail) except? -1
     cdef bint _grow(self, NodeBuilder tail, object ms, object seq, list flat) except -1
     cdef NodeBuilder _start_node(self, WriteTransaction txn, object ms, object seq, list flat)
     cdef object _load_tail(self, WriteTransaction txn)

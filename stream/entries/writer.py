@@ -28,26 +28,41 @@ from ...storage.errors import (
     StreamExists,
 )
 from ...storage.format import keys, records
+from ...storage.format.records import HEADER_SIZE, RAW, run_bytes
 from ...storage.log.transaction import WriteTransaction  # cimport
 from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax
 from ..node.builder import NodeBuilder  # cimport
 from ..node.flattened import TextColumns
-from ..node.stream_id import AUTO, MAX64, NewID, StreamID, make_id
+from ..node.stream_id import (
+    AUTO,
+    MAX64,
+    NewID,
+    StreamID,
+    make_id,
+)
 from . import header as headers
-from .header import NodeLimits, StreamHeader, shown
+from .header import (
+    NodeLimits,
+    StreamHeader,  # cimport
+    shown,
+)
 
 SOURCE_HASH = ""
 
 _MAX = (MAX64, MAX64)
-_new = tuple.__new__
-_PAGE = records.run_bytes(1)
+_PAGE = run_bytes(1)
 # The largest block that entries are gathered into: each append rewrites the tail. Packed, a page mostly holds
 # three pages of raw entries.
 _MOST = 7 * _PAGE
 _MOST_PACKED = 3
 # A larger listpack is full. It is written at once, and never kept in memory.
 _LARGE = 1 << 20
+
+
+def id_from(cls: type[StreamID], pair: tuple[int, int]) -> StreamID:  # cimport
+    """The ID of two numbers that are known to be right."""
+    return tuple.__new__(cls, pair)
 
 
 class StreamWriter:
@@ -97,7 +112,8 @@ class StreamWriter:
         """
         if self.header.schema is not None:
             self.require_values((flat,))
-        ms, seq = self.next_id(new, now)
+        pair = self.next_id(new, now)
+        ms, seq = pair
         if not self.tail_known:
             self._load_tail(txn)
         self.changed(txn)
@@ -108,12 +124,11 @@ class StreamWriter:
         if tail is None:
             tail = self._start_node(txn, ms, seq, flat)
             tail.push(ms, seq, flat, -1, -1, -1)
-        pair = (ms, seq)
         self._added(1, pair, pair)
         if self._is_large(tail.size):
             self._seal_tail(txn, tail)
             self.tail = None
-        return _new(StreamID, pair)
+        return id_from(StreamID, pair)
 
     def _push(self, tail: NodeBuilder, ms: int, seq: int, flat: list[bytes]) -> bool:
         limits = self.header.limits
@@ -217,13 +232,13 @@ class StreamWriter:
     def _room(self, tail: NodeBuilder) -> int:
         """The size up to which the tail's listpack grows before _grow() is asked."""
         limits = self.header.limits
-        size = tail.size + records.HEADER_SIZE
+        size = tail.size + HEADER_SIZE
         room = limits.page_bytes
-        if limits.codec != records.RAW:
+        if limits.codec != RAW:
             room = max(room, self.tail_room)
         elif size > room:
-            room = records.run_bytes(size)
-        return room - records.HEADER_SIZE
+            room = run_bytes(size)
+        return room - HEADER_SIZE
 
     def _grow(self, tail: NodeBuilder, ms: int, seq: int, flat: list[bytes]) -> bool:
         """Push to the tail though it has reached its room, if it may go on; whether it did.
@@ -233,19 +248,19 @@ class StreamWriter:
         tail is full that is the next node's, for one page of entries like these.
         """
         limits = self.header.limits
-        raw = stored = tail.size + records.HEADER_SIZE
+        raw = stored = tail.size + HEADER_SIZE
         max_size, enough = _MOST, 0.8  # of fractions C would make 0
-        if limits.codec != records.RAW:
+        if limits.codec != RAW:
             self.trial = self._tail_block(tail, limits.codec)
             stored = len(self.trial)
             if stored < raw:
                 max_size, enough = min(_MOST_PACKED * limits.page_bytes, _MOST), 0.9
-        pages = records.run_bytes(stored)
-        grows = stored < pages * enough and tail.push(ms, seq, flat, max_size - records.HEADER_SIZE, -1, -1)
+        pages = run_bytes(stored)
+        grows = stored < pages * enough and tail.push(ms, seq, flat, max_size - HEADER_SIZE, -1, -1)
         rest = (pages - stored) * 3 // 4 if grows else _PAGE * 15 // 16 - stored
         self.tail_room = min(raw + rest * raw // stored, max_size)
         if grows:
-            self.tail_room = max(self.tail_room, tail.size + records.HEADER_SIZE)
+            self.tail_room = max(self.tail_room, tail.size + HEADER_SIZE)
             self.trial = None
         return grows
 
@@ -302,9 +317,9 @@ class StreamWriter:
     def _seal_tail(self, txn: WriteTransaction, tail: NodeBuilder) -> None:
         """Write the tail in its final form, now that it is full."""
         codec = self.header.limits.codec
-        if codec != records.RAW and self.tail_put_in == txn.upto:
+        if codec != RAW and self.tail_put_in == txn.upto:
             txn.delete(self.tail_key)  # else the smaller value would keep the larger one's pages
-        if self.tail_changed or codec != records.RAW:
+        if self.tail_changed or codec != RAW:
             self._put_tail(txn, tail, codec)
         self.trial = None
 
@@ -317,7 +332,7 @@ class StreamWriter:
         self.tail_put_in = txn.upto
 
     def _tail_block(self, tail: NodeBuilder, codec: int) -> bytes:
-        if codec == records.RAW:
+        if codec == RAW:
             return tail.sealed(self.tail_seed, self.tail_ordinal, self.tail_span)
         listpack = tail.listpack()
         if self._is_large(tail.size):
@@ -336,7 +351,7 @@ class StreamWriter:
             return
         counted = txn.changes  # as they were made: what is put here is none that an error after it would undo
         if self.tail_changed and self.tail is not None:
-            self._put_tail(txn, self.tail, records.RAW)
+            self._put_tail(txn, self.tail, RAW)
         header = self.header.sealed(self.header_seed)
         txn.put(self.header_key, header)
         self.stored = header

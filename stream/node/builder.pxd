@@ -1,8 +1,9 @@
 # The C types of builder.py.
 
 cimport cython
+from ...storage.format.binary cimport flipped, joined, put_front
 from .flattened cimport TextColumns
-from .listpack cimport integer_element, integer_size, put_entry, put_integer, put_value, room_for
+from .listpack cimport cut_off, integer_element, integer_size, lengthen, put_entry, put_integer, put_value, room_for
 from .stream_id cimport id_of
 from .decode cimport Walk, backward, open_node, skip
 

@@ -12,13 +12,16 @@ See decode.py for the format. The C types stand in builder.pxd.
 from __future__ import annotations
 
 from ...storage.errors import CorruptionError
+from ...storage.format.binary import flipped, joined, put_front  # cimport
 from ...storage.format.keys import FORMAT
-from ...storage.format.records import FRONT, HEADER_SIZE, RAW, checksum
+from ...storage.format.records import HEADER_SIZE, RAW, checksum
 from .decode import backward, open_node, skip  # cimport
 from .flattened import TextColumns  # cimport
 from .listpack import (
+    cut_off,  # cimport
     integer_element,  # cimport
     integer_size,  # cimport
+    lengthen,  # cimport
     put_entry,  # cimport
     put_integer,  # cimport
     put_value,  # cimport
@@ -133,7 +136,7 @@ class NodeBuilder:
         included, within ``max_entries``; -1 is no limit.
         """
         taken = self.put(ms, seq, flat, None, 0, capacity, max_bytes, max_entries, 0)
-        del self.block[self.size + HEAD_SIZE:]
+        cut_off(self.block, self.size + HEAD_SIZE)
         return taken
 
     def fill(self, flats: list[list[bytes]] | TextColumns, at: int, ms: int, seq: int, capacity: int,
@@ -174,7 +177,7 @@ class NodeBuilder:
         at = self.size + HEAD_SIZE - 1
         missing = at + 1 + room_for(raw, 2 * fields + 5) - len(p)
         if missing > 0:
-            p.extend(bytes(missing + spare))
+            lengthen(p, missing + spare)
         if columns is None:
             end = put_entry(p, at, ahead, on, flat, same)
         else:
@@ -205,9 +208,8 @@ class NodeBuilder:
         ``seed``: the hash of the node's key.
         """
         p = self.block
-        FRONT.pack_into(p, 0, FORMAT, RAW, ordinal, span, self.live, self.size, self.size, self.elements)
-        sealed: bytes = checksum(p, seed)[::-1] + p
-        return sealed
+        put_front(p, 0, FORMAT, RAW, ordinal, span, self.live, self.size, self.size, self.elements)
+        return joined(flipped(checksum(p, seed)), p)
 
     def listpack(self) -> bytes:
         """The node without its block's header."""

@@ -4,6 +4,16 @@ cimport cython
 from libc.string cimport memcpy
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
+cdef extern from "Python.h":
+    int PyByteArray_Resize(object text, Py_ssize_t size) except -1
+    Py_ssize_t PyByteArray_GET_SIZE(object text)
+
+cdef inline int lengthen(bytearray p, Py_ssize_t size) except -1:
+    return PyByteArray_Resize(p, PyByteArray_GET_SIZE(p) + size)
+
+cdef inline int cut_off(bytearray p, Py_ssize_t size) except -1:
+    return PyByteArray_Resize(p, size)
+
 cdef inline void copy(unsigned char *to, Py_ssize_t at, const unsigned char *p, Py_ssize_t pos,
                       Py_ssize_t size) noexcept:
     memcpy(to + at, p + pos, size)

@@ -277,6 +277,16 @@ def integer_size(value: int) -> int:
 # The caller has made room for room_for() bytes from ``at``.
 
 
+def lengthen(p: bytearray, size: int) -> None:  # cimport
+    """Make room for so many bytes at the end, without meaning."""
+    p.extend(bytes(size))
+
+
+def cut_off(p: bytearray, size: int) -> None:  # cimport
+    """Keep so many bytes."""
+    del p[size:]
+
+
 def room_for(size: int, values: int) -> int:
     """At least what so many elements take, with texts of ``size`` bytes in all."""
     return size + 11 * values  # a length of 5 bytes, a backlen of 5; or an integer of 10 and 1

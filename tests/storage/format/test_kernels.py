@@ -25,14 +25,15 @@ def test_where_a_compiler_is_required_the_kernels_are_compiled():
     assert not required or plain or kernels.speed() == "compiled"
 
 
-@pytest.mark.parametrize("edited", ["decode.py", "decode.pxd", "stream_id.pxd"])
+@pytest.mark.parametrize("edited", ["decode.py", "decode.pxd", "stream_id.pxd", "listpack.pxd"])
 def test_an_edited_source_beside_a_compiled_kernel_is_noticed(tmp_path, monkeypatch, edited):
     if kernels.speed() != "compiled":
         pytest.skip("the kernels are not compiled here")
     module = sys.modules["raxlog.stream.node.decode"]
     compiled = Path(str(module.__file__))
-    for name in ("decode.py", "decode.pxd", "stream_id.pxd"):
-        shutil.copy(compiled.with_name(name), tmp_path)
+    source = compiled.with_name("decode.py")
+    for name in (source, *kernels.types_of(source)):
+        shutil.copy(name, tmp_path)
     monkeypatch.setattr(module, "__file__", str(tmp_path / compiled.name))
     assert kernels.stale() == []
     with (tmp_path / edited).open("a") as source:
