@@ -243,7 +243,7 @@ class GroupState:
         self._framed: tuple[Any, ...] = ()  # what all but the numbers that move with a delivery was packed of
         self._frame: tuple[bytes, bytes] = (b"", b"")
         self.place: Place = Place()  # where its deliveries have come to
-        self.buckets: KnownBuckets = KnownBuckets()
+        self.buckets: KnownBuckets = KnownBuckets(number, group)
 
     # -- the group's own record ---------------------------------------------------------
 

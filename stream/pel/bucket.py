@@ -31,7 +31,7 @@ from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
 
 from ...storage.errors import CorruptionError
-from ...storage.format.records import seal, unseal
+from ...storage.format.records import FORMAT_BYTE, checksum, pack, seed_of, unseal
 from ..node.stream_id import unpack_id
 
 SOURCE_HASH = ""
@@ -77,7 +77,56 @@ def unpack_ids(packed: bytes) -> list[ID]:
 def column(values: list[int]) -> Column:
     """One number if all are equal, the list itself if not."""
     first = values[0]
-    return first if values.count(first) == len(values) else values
+    last = values[len(values) - 1]
+    return first if first == last and values.count(first) == len(values) else values
+
+
+def longer(values: Column, old: int, value: int, new: int) -> Column:
+    """A column of so many entries with one value for further ones."""
+    if isinstance(values, int):
+        if values == value:
+            return values
+        values = [values] * old
+    return values + [value] * new
+
+
+def without_some(values: Column, low: int, high: int) -> Column:
+    """A column without the places from ``low`` up to ``high``."""
+    return values if isinstance(values, int) else column(values[:low] + values[high:])
+
+
+# In the kernel these five are C (bucket.pxd): a loop over a column there makes no object, and a record no list.
+
+def least_of(times: list[int]) -> int:  # cimport
+    """The least of these times."""
+    return min(times)
+
+
+def place_of(ids: bytes, packed: bytes) -> int:  # cimport
+    """The place of these IDs, in a row, within a row of IDs; -1 if they are not there, one behind the other."""
+    at = ids.find(packed)
+    while at > 0 and at % 16:  # the same bytes across two IDs
+        at = ids.find(packed, at + 1)
+    return at if at < 0 else at // 16
+
+
+def is_behind(packed: bytes, ids: bytes) -> bool:  # cimport
+    """Whether the first ID of one row is greater than the last one of the other."""
+    return packed[:16] > ids[-16:]
+
+
+def body_of(together: bytes, consumers: Column, base: int, times: Column, counts: Column,  # cimport
+            numbers: Column, has_keys: bool) -> bytes:
+    """The record of a bucket, but for its checksum."""
+    offsets = 0 if isinstance(times, int) else [time - base for time in times]
+    row = [together, consumers, base, offsets, counts, numbers, _KEY]
+    return FORMAT_BYTE + pack(row if has_keys else row[:6])
+
+
+def sealed(body: bytes, seed: int) -> bytes:  # cimport
+    """A record with its checksum in front. ``seed``: the hash of its key."""
+    made: bytes = checksum(body, seed)[::-1] + body
+    return made
 
 
 def packed_keys(keys: Sequence[bytes]) -> bytes:
@@ -104,49 +153,65 @@ def _parted(together: bytes) -> tuple[bytes, bytes]:
 class Bucket:
     """One bucket in memory. Each change makes another.
 
-    ``key`` is the bucket's ID: 16 bytes, at most its first entry's ID and greater than the
-    last entry's of the bucket before. It never changes, whatever is removed from the bucket.
+    ``at`` is the key of its record, which ends with the bucket's ID: 16 bytes, at most its first entry's ID and greater
+    than the last entry's of the bucket before. It never changes, whatever is removed from the bucket.
     """
 
-    __slots__ = ("_joined", "_least", "_offsets", "consumers", "counts", "ids", "key", "keys", "numbers", "times")
+    __slots__ = ("_joined", "_least", "_row", "at", "consumers", "counts", "ids", "keys", "numbers", "seed", "times",
+                 "value")
 
     def __init__(
-        self, key: bytes, ids: bytes, consumers: Column, times: Column, counts: Column,
+        self, at: bytes, ids: bytes, consumers: Column, times: Column, counts: Column,
         numbers: Column = 0, keys: bytes = b"",
     ) -> None:
-        self.key: bytes = key
+        self.at: bytes = at
         self.ids: bytes = ids
         self.consumers: Column = consumers
         self.times: Column = times
         self.counts: Column = counts
         self.numbers: Column = numbers
         self.keys: bytes = keys
+        self.value: bytes | None = None  # its record, once that has been made or read
+        self.seed: int | None = None  # the hash of its key, where that is known
+        self._row: tuple[bytes, int] | None = None  # the key of its one consumer's row, with the hash of that
         self._least: int | None = None  # of a list of times: a delivery asks three times for it
-        self._offsets: list[int] | None = None  # of that list from the least, where they are known
         self._joined: bytes | None = None  # the IDs with their keys, where that is known
 
     @classmethod
-    def of(cls, key: bytes, ids: bytes, nacks: Iterable[Nack]) -> Bucket:
+    def of(cls, at: bytes, ids: bytes, nacks: Iterable[Nack]) -> Bucket:
         """The bucket of entries with these packed IDs, at least one, ascending."""
         *columns, keys = zip(*nacks, strict=True)
         consumers, times, counts, numbers = [column(list(values)) for values in columns]
-        return cls(key, ids, consumers, times, counts, numbers, packed_keys(keys))
+        return cls(at, ids, consumers, times, counts, numbers, packed_keys(keys))
+
+    def _like(self, ids: bytes, consumers: Column, times: Column, counts: Column, numbers: Column,
+              keys: bytes) -> Bucket:
+        """This bucket with other entries."""
+        bucket = Bucket(self.at, ids, consumers, times, counts, numbers, keys)
+        bucket.seed = self.seed
+        bucket._row = self._row if consumers == self.consumers else None
+        return bucket
 
     # -- the record ---------------------------------------------------------------------
 
-    def encode(self, at: bytes) -> bytes:
-        """The record to store under the key ``at``."""
-        times = self.times
-        offsets: Column = 0
-        if not isinstance(times, int):
-            base = self._least_time()
-            offsets = [time - base for time in times] if self._offsets is None else self._offsets
-            times = base
-        if not self.keys:
-            return seal(at, [self.ids, self.consumers, times, offsets, self.counts, self.numbers])
-        if self._joined is None:
-            self._joined = joined(self.ids, self.keys)
-        return seal(at, [self._joined, self.consumers, times, offsets, self.counts, self.numbers, _KEY])
+    @property
+    def key(self) -> bytes:
+        """The bucket's ID."""
+        return self.at[-16:]
+
+    def encode(self) -> bytes:
+        """The record to store under its key."""
+        if self.seed is None:
+            self.seed = seed_of(self.at)
+        together = self.ids
+        if self.keys:
+            if self._joined is None:
+                self._joined = joined(self.ids, self.keys)
+            together = self._joined
+        self.value = value = sealed(
+            body_of(together, self.consumers, self._least_time(), self.times, self.counts, self.numbers,
+                    len(self.keys) > 0), self.seed)
+        return value
 
     @classmethod
     def decode(cls, at: bytes, value: bytes) -> Bucket:
@@ -159,13 +224,20 @@ class Bucket:
             if values.__class__ is list and len(values) * 16 != len(ids):
                 raise CorruptionError(f"the columns of pending bucket {at.hex()} differ in length")
         times = [base + offset for offset in offsets] if offsets else base
-        bucket = cls(at[-16:], ids, consumers, times, counts, numbers, keys)
+        bucket = Bucket(at, ids, consumers, times, counts, numbers, keys)
         bucket._least = base
-        if offsets.__class__ is list:
-            bucket._offsets = offsets
+        bucket.value = value
         if more:
             bucket._joined = together
         return bucket
+
+    def owner_row(self, family: bytes) -> tuple[bytes, int]:
+        """The key of the row of its one consumer, all of which begin so, and the hash of that."""
+        if self._row is None:
+            assert isinstance(self.consumers, int)
+            at = family + self.consumers.to_bytes(4, "big") + self.at[-16:]
+            self._row = at, seed_of(at)
+        return self._row
 
     # -- what it holds ------------------------------------------------------------------
 
@@ -174,11 +246,7 @@ class Bucket:
 
     def position(self, packed: bytes) -> int:
         """The position of the entry with this ID (16 bytes), -1 if it is not here."""
-        ids = self.ids
-        at = ids.find(packed)
-        while at > 0 and at % 16:  # the same bytes across two IDs
-            at = ids.find(packed, at + 1)
-        return at if at < 0 else at // 16
+        return place_of(self.ids, packed)
 
     def nack(self, position: int) -> Nack:
         """The Nack of one entry."""
@@ -244,36 +312,23 @@ class Bucket:
         if isinstance(times, int):
             return times
         if self._least is None:
-            self._least = min(times)
+            self._least = least_of(times)
         return self._least
 
     # -- changed ------------------------------------------------------------------------
 
-    def extended(self, ids: bytes, nack: Nack, keys: bytes = b"") -> Bucket:
+    def extended(self, ids: bytes, consumer: int, time: int, count: int, keys: bytes) -> Bucket:
         """With more entries behind the last, all of one Nack but for their keys."""
-        old, new = len(self), len(ids) // 16
-
-        def longer(values: Column, value: int) -> Column:
-            if isinstance(values, int):
-                if values == value:
-                    return value
-                values = [values] * old
-            return values + [value] * new
-
-        bucket = Bucket(
-            self.key, self.ids + ids, longer(self.consumers, nack.consumer),
-            longer(self.times, nack.time), longer(self.counts, nack.count),
-            longer(self.numbers, nack.released),
+        old, new = len(self.ids) // 16, len(ids) // 16
+        bucket = self._like(
+            self.ids + ids, longer(self.consumers, old, consumer, new), longer(self.times, old, time, new),
+            longer(self.counts, old, count, new), longer(self.numbers, old, 0, new),
             (self.keys or _NO_KEY * old) + (keys or _NO_KEY * new) if self.keys or keys else b"",
         )
         if keys and self._joined is not None:
             bucket._joined = self._joined + joined(ids, keys)
         least = self._least_time()
-        bucket._least = min(least, nack.time)
-        if nack.time >= least and not isinstance(bucket.times, int):
-            before = [0] * old if isinstance(self.times, int) else self._offsets
-            if before is not None:
-                bucket._offsets = before + [nack.time - least] * new
+        bucket._least = least if least < time else time
         return bucket
 
     def not_after(self, now: int) -> Bucket:
@@ -282,32 +337,34 @@ class Bucket:
         if (times if isinstance(times, int) else max(times)) <= now:
             return self
         times = column([min(nack.time, now) if nack.consumer else nack.time for nack in self.nacks()])
-        return Bucket(self.key, self.ids, self.consumers, times, self.counts, self.numbers, self.keys)
+        return self._like(self.ids, self.consumers, times, self.counts, self.numbers, self.keys)
 
     def with_keys(self, keys: dict[int, bytes]) -> Bucket:
         """With other keys for the entries at these positions."""
         all_keys = [keys[at] if at in keys else self.key_at(at) for at in range(len(self))]
-        return Bucket(self.key, self.ids, self.consumers, self.times, self.counts, self.numbers, packed_keys(all_keys))
+        return self._like(self.ids, self.consumers, self.times, self.counts, self.numbers, packed_keys(all_keys))
 
-    def part(self, key: bytes, low: int, high: int) -> Bucket:
+    def part(self, at: bytes, low: int, high: int) -> Bucket:
         """The entries from position ``low`` up to ``high``, as a bucket under that key."""
         consumers, times, counts, numbers = [
             values if isinstance(values, int) else column(values[low:high])
             for values in (self.consumers, self.times, self.counts, self.numbers)
         ]
         keys = _trimmed(self.keys[_KEY * low : _KEY * high])
-        return Bucket(key, self.ids[16 * low : 16 * high], consumers, times, counts, numbers, keys)
+        return Bucket(at, self.ids[16 * low : 16 * high], consumers, times, counts, numbers, keys)
 
     def without_span(self, low: int, high: int) -> Bucket | None:
         """Without the entries from position ``low`` up to ``high``; None if nothing is left."""
-        if high - low == len(self):
+        if high - low == len(self.ids) // 16:
             return None
-        consumers, times, counts, numbers = [
-            values if isinstance(values, int) else column(values[:low] + values[high:])
-            for values in (self.consumers, self.times, self.counts, self.numbers)
-        ]
-        ids, keys = self.ids[: 16 * low] + self.ids[16 * high :], self.keys[: _KEY * low] + self.keys[_KEY * high :]
-        bucket = Bucket(self.key, ids, consumers, times, counts, numbers, _trimmed(keys))
+        keys = self.keys
+        if keys:
+            keys = _trimmed(keys[: _KEY * low] + keys[_KEY * high :])
+        bucket = self._like(
+            self.ids[: 16 * low] + self.ids[16 * high :], without_some(self.consumers, low, high),
+            without_some(self.times, low, high), without_some(self.counts, low, high),
+            without_some(self.numbers, low, high), keys,
+        )
         if self._joined is not None:
             bucket._joined = self._joined[: _BOTH * low] + self._joined[_BOTH * high :]
         return bucket
@@ -322,7 +379,7 @@ class Bucket:
             for values in (self.consumers, self.times, self.counts, self.numbers)
         ]
         ids, keys = b"".join([self.ids[16 * at : 16 * at + 16] for at in kept]), [self.key_at(at) for at in kept]
-        return Bucket(self.key, ids, consumers, times, counts, numbers, packed_keys(keys))
+        return self._like(ids, consumers, times, counts, numbers, packed_keys(keys))
 
 
 def _trimmed(keys: bytes) -> bytes:

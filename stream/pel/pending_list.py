@@ -33,7 +33,10 @@ from operator import itemgetter
 from ...storage.errors import CorruptionError
 from ...storage.format.keys import PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED, group_family
 from ...storage.format.records import (
+    FORMAT_BYTE,
+    pack,
     seal,  # cimport
+    seed_of,
     unseal,
 )
 from ...storage.log.cursor import (
@@ -50,8 +53,10 @@ from .bucket import (
     MAX_VALUE,
     Bucket,  # cimport
     Nack,
-    column,
+    column,  # cimport
+    is_behind,  # cimport
     packed_keys,
+    sealed,  # cimport
     unpack_ids,
 )
 
@@ -67,38 +72,58 @@ _BUCKET = itemgetter(slice(-16, None))  # of a key of an index: the ID that its 
 _FEW = 256  # buckets
 _MOST_KNOWN = 4
 _NO_KEYS: Mapping[ID, bytes] = {}
+_COUNTED = [FORMAT_BYTE + pack((count,)) for count in range(CAPACITY + 1)]  # rows of consumers, but for the checksum
+_TIMED = FORMAT_BYTE + pack(())
+
+
+# In the kernel these two are C (pending_list.pxd): they reach the transaction past Python.
+
+def row_at(txn: RaxTransaction, key: bytes) -> bytes | None:  # cimport
+    """The value of a key."""
+    value: bytes | None = txn.get(key)
+    return value
+
+
+def put_row(txn: RaxTransaction, key: bytes, value: bytes) -> None:  # cimport
+    """Store a value."""
+    txn.put(key, value)
 
 
 class KnownBuckets:
     """The buckets of one list that were read or written last, decoded: each counts for the value that it is of.
 
     ``last``: the key of the list's last bucket, from the call that has found it until one that makes or deletes a
-    bucket. It counts in the transaction of that call and in those that follow with nothing undone.
+    bucket. It counts in the transaction of that call and in those that follow with nothing undone. ``families``: how
+    the keys of the list's rows begin.
     """
 
-    __slots__ = ("_rows", "last")
+    __slots__ = ("_rows", "families", "last")
 
-    def __init__(self) -> None:
-        self._rows: dict[bytes, tuple[bytes, Bucket]] = {}
+    def __init__(self, number: int, group: int) -> None:
+        self._rows: dict[bytes, Bucket] = {}
         self.last: bytes | None = None
+        family = group_family(number, PENDING, group)
+        head, tail = family[:8], family[9:]
+        self.families: tuple[bytes, bytes, bytes, bytes] = (
+            family, head + _BY_CONSUMER + tail, head + _BY_TIME + tail, head + _RELEASED + tail)
 
     def decoded(self, at: bytes, value: bytes) -> Bucket:
         """The bucket stored under the key ``at``."""
         known = self._rows.get(at)
-        return known[1] if known is not None and known[0] == value else self.keep(at, value, Bucket.decode(at, value))
+        return known if known is not None and known.value == value else self.keep(Bucket.decode(at, value))
 
     def holder(self, txn: RaxTransaction, packed: bytes) -> Bucket | None:
         """The one of these that holds the entry with this ID, which is in no other; None where none does."""
-        for at, (value, bucket) in self._rows.items():
-            if at[-16:] <= packed <= bucket.ids[-16:] and txn.get(at) == value and bucket.position(packed) >= 0:
+        for bucket in self._rows.values():
+            if bucket.position(packed) >= 0 and row_at(txn, bucket.at) == bucket.value:
                 return bucket
         return None
 
-    def keep(self, at: bytes, value: bytes, bucket: Bucket) -> Bucket:
+    def keep(self, bucket: Bucket) -> Bucket:
         """Keep this one, which it returns, and three others at most."""
-        if len(self._rows) >= _MOST_KNOWN:
+        if len(self._rows) >= _MOST_KNOWN and bucket.at not in self._rows:
             self._rows.clear()
-        self._rows[at] = value, bucket
+        self._rows[bucket.at] = bucket
         return bucket
 
 
@@ -123,12 +148,8 @@ class PendingList:
         self._group = group
         self._capacity = capacity
         self._now = now
-        self._buckets = family = group_family(number, PENDING, group)
-        head, tail = family[:8], family[9:]
-        self._by_consumer = head + _BY_CONSUMER + tail
-        self._by_time = head + _BY_TIME + tail
-        self._released = head + _RELEASED + tail
-        self._known = KnownBuckets() if known is None else known
+        self._known = KnownBuckets(number, group) if known is None else known
+        self._buckets, self._by_consumer, self._by_time, self._released = self._known.families
         self._moved: LogCursor | None = None  # once it is needed; moved only within a call, never across two
 
     # -- delivering, claiming -----------------------------------------------------------
@@ -147,13 +168,12 @@ class PendingList:
         """add() for IDs in a row (packed_ids.py), with the keys of some of them."""
         if not packed:
             return []
-        nack = Nack(consumer, time, count)
         last = self._last_bucket()
-        if last is None or packed[:16] > last.ids[-16:]:
+        if last is None or is_behind(packed, last.ids):
             row = packed_keys([keys.get(sid, b"") for sid in unpack_ids(packed)]) if keys else b""
-            self._append(last, packed, nack, row)
+            self._append(last, packed, consumer, time, count, row)
             return []
-        found = self._upsert(list(zip(unpack_ids(packed), repeat(nack))), keys)
+        found = self._upsert(list(zip(unpack_ids(packed), repeat(Nack(consumer, time, count)))), keys)
         return [(sid, was) for sid, was in found if was is not None]
 
     def set(self, rows: Iterable[tuple[ID, int, int, int]],
@@ -223,7 +243,7 @@ class PendingList:
             consumers = to if isinstance(consumers, int) else column([
                 to if owner == consumer else owner for owner in consumers
             ])
-            self._replace(old, Bucket(key, old.ids, consumers, times, old.counts, old.numbers, old.keys))
+            self._replace(old, Bucket(old.at, old.ids, consumers, times, old.counts, old.numbers, old.keys))
         return moved
 
     # -- acknowledging ------------------------------------------------------------------
@@ -235,7 +255,7 @@ class PendingList:
         """
         if not packed:
             return {}
-        old = self._known.holder(self._txn, packed[:16]) or self._floor(packed[:16])
+        old = self._holder(packed[:16])
         if old is not None and isinstance(old.consumers, int) and old.numbers == 0:
             low = old.position(packed)
             if low >= 0:
@@ -259,7 +279,7 @@ class PendingList:
         start, count = 0, len(ids)
         while start < count:
             packed = pack_id(*ids[start])
-            bucket = self._known.holder(self._txn, packed) or self._floor(packed)
+            bucket = self._holder(packed)
             end = start if bucket is None else bisect_right(ids, unpack_id(bucket.ids[-16:]), start)
             if bucket is not None and end > start:
                 yield bucket, ids[start:end]
@@ -507,22 +527,21 @@ class PendingList:
 
     # -- changing buckets ---------------------------------------------------------------
 
-    def _append(self, last: Bucket | None, packed: bytes, nack: Nack, keys: bytes) -> None:
+    def _append(self, last: Bucket | None, packed: bytes, consumer: int, time: int, count: int, keys: bytes) -> None:
         """Store new entries behind the last bucket, or in it if they all fit.
 
         A bucket with room for only some of them is left as it is: any two neighbours hold
         more than one could, and a batch is not torn over records without need.
         """
         if last is not None and (len(last.ids) + len(packed)) // 16 <= self._capacity:
-            longer = last.extended(packed, nack, keys)
+            longer = last.extended(packed, consumer, time, count, keys)
             times = last.times
             if 0 < self._now < (times if isinstance(times, int) else times[len(times) - 1]):
                 longer = longer.not_after(self._now)
-            value = longer.encode(self._buckets + last.key)
-            if len(value) <= MAX_VALUE:
-                self._put(last, longer, value)
+            if len(longer.encode()) <= MAX_VALUE:
+                self._put(last, longer)
                 return
-        self._replace(None, Bucket(packed[:16], packed, *nack[:4], keys))
+        self._replace(None, Bucket(self._buckets + packed[:16], packed, consumer, time, count, 0, keys))
 
     def _upsert(self, rows: list[tuple[ID, Nack]], keys: Mapping[ID, bytes],
                 insert: bool = True) -> list[tuple[ID, Nack | None]]:
@@ -548,16 +567,16 @@ class PendingList:
                 if was is not None and was.released:
                     self._txn.delete(self._released_key(was))
                 if nack.released:
-                    at = self._released_key(nack)
-                    self._txn.put(at, seal(at, sid))
+                    due = self._released_key(nack)
+                    self._txn.put(due, seal(due, sid))
             if len(found) > before:
-                key = old.key if old is not None else packed if following is None else _FIRST
+                at = old.at if old is not None else self._buckets + (packed if following is None else _FIRST)
                 if old is not None and len(table) == len(old):
                     ids = old.ids  # and the table has kept their order
                 else:
                     order = sorted(table)
                     ids, table = pack_ids(order), {sid: table[sid] for sid in order}
-                self._replace(old, Bucket.of(key, ids, table.values()))
+                self._replace(old, Bucket.of(at, ids, table.values()))
             start = end
         return found
 
@@ -567,42 +586,41 @@ class PendingList:
         """Store a bucket in the old one's place, in even parts if it is beyond a limit."""
         if new is not None:
             new = new.not_after(self._now) if self._now else new
-            value = new.encode(self._buckets + new.key)
-            parts = max((len(new) + self._capacity - 1) // self._capacity, 1 + (len(value) > MAX_VALUE))
-            if parts > 1:
-                for low, high in pairwise([len(new) * at // parts for at in range(parts + 1)]):
-                    key = new.ids[16 * low : 16 * low + 16] if low else new.key
-                    self._replace(None if low else old, new.part(key, low, high))
+            size, count = len(new.encode()), len(new.ids) // 16
+            if count > self._capacity or size > MAX_VALUE:
+                parts = max((count + self._capacity - 1) // self._capacity, 1 + (size > MAX_VALUE))
+                for low, high in pairwise([count * at // parts for at in range(parts + 1)]):
+                    at = self._buckets + new.ids[16 * low : 16 * low + 16] if low else new.at
+                    self._replace(None if low else old, new.part(at, low, high))
                 return
-            self._put(old, new, value)
-        elif old is not None:
-            self._put(old, None, b"")
+        if new is not None or old is not None:
+            self._put(old, new)
 
-    def _put(self, old: Bucket | None, new: Bucket | None, value: bytes) -> None:
-        """Write what differs between a bucket as it was and as it is: its row and the indexes'.
-
-        ``value`` is the record of the new one.
-        """
+    def _put(self, old: Bucket | None, new: Bucket | None) -> None:
+        """Write what differs between a bucket as it was and as it is, encoded: its row and the indexes'."""
         txn = self._txn
         bucket = old if new is None else new
         assert bucket is not None
-        at = self._buckets + bucket.key
         if old is None or new is None:
             self._known.last = None
         if new is None:
-            txn.delete(at)
+            txn.delete(bucket.at)
         else:
-            txn.put(at, value)
-            self._known.keep(at, value, new)
-        had = old.owners() if old is not None else {}
-        has = new.owners() if new is not None else {}
-        for consumer in had:
-            if consumer not in has:
-                txn.delete(self._consumer_key(consumer, bucket.key))
-        for consumer, count in has.items():
-            if had.get(consumer) != count:
-                at = self._consumer_key(consumer, bucket.key)
-                txn.put(at, seal(at, (count,)))
+            assert new.value is not None
+            put_row(txn, new.at, new.value)
+            self._known.keep(new)
+        if old is not None and new is not None and isinstance(new.consumers, int) and new.consumers == old.consumers:
+            if new.consumers and len(new.ids) != len(old.ids):
+                self._put_count(new, new.consumers, len(new.ids) // 16)
+        else:
+            had = old.owners() if old is not None else {}
+            has = new.owners() if new is not None else {}
+            for consumer in had:
+                if consumer not in has:
+                    txn.delete(self._consumer_key(consumer, bucket.key))
+            for consumer, count in has.items():
+                if had.get(consumer) != count:
+                    self._put_count(bucket, consumer, count)
         was = old.oldest() if old is not None else None
         now = new.oldest() if new is not None else None
         if was != now:
@@ -610,7 +628,16 @@ class PendingList:
                 txn.delete(self._by_time + was.to_bytes(8, "big") + bucket.key)
             if now is not None:
                 at = self._by_time + now.to_bytes(8, "big") + bucket.key
-                txn.put(at, seal(at, ()))
+                put_row(txn, at, sealed(_TIMED, seed_of(at)))
+
+    def _put_count(self, bucket: Bucket, consumer: int, count: int) -> None:
+        """Write how many of a bucket's entries are the consumer's."""
+        if bucket.consumers == consumer:
+            at, seed = bucket.owner_row(self._by_consumer)
+        else:
+            at = self._consumer_key(consumer, bucket.key)
+            seed = seed_of(at)
+        put_row(self._txn, at, sealed(_COUNTED[count], seed))
 
     # -- finding rows -------------------------------------------------------------------
 
@@ -636,10 +663,15 @@ class PendingList:
     def _bucket(self, key: bytes) -> Bucket:
         """The bucket that an index row names by its ID."""
         at = self._buckets + key
-        value = self._txn.get(at)
+        value = row_at(self._txn, at)
         if value is None:
             raise self._corrupt(f"the bucket {shown_id(key)} is missing")
         return self._known.decoded(at, value)
+
+    def _holder(self, packed: bytes) -> Bucket | None:
+        """The bucket that holds the entry with this ID, or would. Known ones are asked first."""
+        bucket = self._known.holder(self._txn, packed)
+        return self._floor(packed) if bucket is None else bucket
 
     def _floor(self, packed: bytes) -> Bucket | None:
         """The bucket that holds an entry with this ID, or would."""
@@ -650,11 +682,11 @@ class PendingList:
 
     def _last_bucket(self) -> Bucket | None:
         at = self._known.last
-        value = None if at is None else self._txn.get(at)
+        value = None if at is None else row_at(self._txn, at)
         if at is not None and value is not None:
             return self._known.decoded(at, value)
         bucket = self._floor(_BEHIND)
-        self._known.last = None if bucket is None else self._buckets + bucket.key
+        self._known.last = None if bucket is None else bucket.at
         return bucket
 
     def _floor_item(self, full: bytes) -> tuple[bytes, bytes] | None:
