@@ -150,7 +150,7 @@ class BuildKernels(build_ext):
         code = Path(made.sources[0]).read_text(encoding="utf-8")
         write_if_new(Path(made.sources[0]), code.replace(*ONCE))
         # typed, and hardly any loop
-        calls = extension.name.startswith(("raxlog.storage.commit.", "raxlog.storage.log."))
+        calls = extension.name.startswith(("raxlog.storage.commit.", "raxlog.storage.log.", "raxlog.stream.group."))
         full = (typed and not calls) or extension.name.endswith((".ordinals", ".count"))
         values = extension.name.startswith("raxlog.stream.columns.") or extension.name.endswith(".parse_values")
         extension.extra_compile_args = FLAGS + VALUES if values else FLAGS if full else FLAGS + LIGHT

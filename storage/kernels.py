@@ -41,6 +41,8 @@ KERNELS = (
     "raxlog.stream.entries.count",
     "raxlog.stream.pel.bucket",
     "raxlog.stream.pel.pending_list",
+    "raxlog.stream.group.state",
+    "raxlog.stream.group.deliver",
     "raxlog.stream.node.listpack",
     "raxlog.stream.node.entry",
     "raxlog.stream.node.packed_ids",

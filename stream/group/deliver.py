@@ -29,40 +29,50 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Set
 from functools import partial
 from itertools import chain, islice, takewhile
-from typing import NamedTuple, TypeVar
+from operator import itemgetter
+from typing import NamedTuple, Self, TypeVar
 
 from ...storage import clocks
 from ...storage.errors import CorruptionError, InvalidArgument, InvalidStreamID, LockTimeout, NotOwner
-from ...storage.log.transaction import WriteTransaction
+from ...storage.log.transaction import WriteTransaction  # cimport
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
-from ..entries import deferred, writer
+from ..entries import deferred
 from ..entries import header as headers
 from ..entries.count import Counter
 from ..entries.header import StreamHeader, shown
 from ..entries.range_read import look_up, read_now, read_on
 from ..entries.session import Source, StoreSource
-from ..entries.writer import StreamWriter
-from ..node.entry import Entry, delivered
-from ..node.packed_ids import pack_ids, row_of
+from ..entries.writer import (
+    StreamWriter,  # cimport
+    locate,
+)
+from ..node.decode import read_on as walk_on  # cimport
+from ..node.entry import Entry, delivered  # cimport
+from ..node.packed_ids import (
+    pack_ids,  # cimport
+    row_of,
+)
 from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_id
 from ..pel.bucket import Nack, unpack_ids
 from . import parking, subject_filter
 from .state import (
     UNKNOWN,
     UNOWNED,
-    ConsumerState,
-    GroupState,
+    ConsumerState,  # cimport
+    GroupState,  # cimport
     SeenTimes,
     find_group,
     is_due,
-    locate_group,
-    require_group,
+    locate_group,  # cimport
+    require_group,  # cimport
 )
 from .waiter import Condition, WaitQueues, group_moves, stream_moves
+
+SOURCE_HASH = ""
 
 MOST_DELIVERIES = (1 << 63) - 1
 AT_ONCE = 128  # rows of the PEL looked through before the entries are
@@ -70,6 +80,7 @@ MOST_GONE = 10_000  # rows taken out in one transaction
 _MOST_LISTED = 20  # IDs in a message
 _FEW_PARKED = 1000
 
+_STREAM = itemgetter(0)  # of a target
 ID = tuple[int, int]
 Row = tuple[ID, Nack]
 Takes = Callable[[Entry], bool]
@@ -79,11 +90,15 @@ T = TypeVar("T")
 class Delivered(list[T]):
     """What a group has delivered: a list. ``consumer_created``: the call has made the consumer."""
 
-    __slots__ = ("consumer_created",)
+    consumer_created: bool = False  # of the class: one of its own has that list alone of which it is true
 
-    def __init__(self, delivered: Iterable[T] = (), consumer_created: bool = False) -> None:
-        super().__init__(delivered)
-        self.consumer_created: bool = consumer_created
+    @classmethod
+    def of(cls, entries: Iterable[T], consumer_created: bool) -> Self:
+        """The list of these."""
+        made = cls(entries)
+        if consumer_created:
+            made.consumer_created = True
+        return made
 
 
 class Target(NamedTuple):
@@ -121,11 +136,13 @@ class GroupRead(NamedTuple):
 class Answer(list[tuple[bytes, list[Entry]]]):
     """(stream, entries) of those streams that have any, histories always; where the consumer was created."""
 
-    __slots__ = ("created",)
+    created: Set[bytes] = frozenset()  # of the class, as above
 
-    def __init__(self, rows: Iterable[tuple[bytes, list[Entry]]] = (), created: Iterable[bytes] = ()) -> None:
-        super().__init__(rows)
-        self.created: set[bytes] = set(created)
+    def with_created(self, created: Set[bytes]) -> Answer:
+        """The same, with further streams where the consumer was created."""
+        if created:
+            self.created = self.created | created
+        return self
 
 
 def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: list[Target], wait: float) -> Answer:
@@ -136,7 +153,9 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
             attempts(source, wanted._replace(limit=0), targets)
         return Answer()
     line = line_of(wanted, targets)
-    may_wait = isinstance(source, StoreSource) and all(target.after is None for target in targets)
+    may_wait = isinstance(source, StoreSource)
+    for target in targets:
+        may_wait = may_wait and target.after is None
     is_empty = (
         may_wait and (line, wanted.consumer) in times.empty_reads and not source.env.commits.in_own_transaction()
     )
@@ -159,14 +178,14 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
             with source.read() as txn:
                 is_ready, seen, due = look(txn, wanted, again)
             if is_ready:
-                answer = attempts(source, wanted, again)
-                created |= answer.created
+                answer = attempts(source, wanted, again).with_created(created)
                 if answer:
                     times.note_read(line, wanted.consumer, True)
-                    return Answer(answer, created)
+                    return answer
+                created = answer.created
             if not waiting.wait(seen, deadline, due, turn=waiter, stop=stop):
                 break
-    return Answer((), created)
+    return Answer().with_created(created)
 
 
 def read_first(source: Source, times: SeenTimes, reads: list[tuple[GroupRead, Target]],
@@ -202,7 +221,7 @@ def _attempt_first(source: Source, reads: list[tuple[GroupRead, Target]]) -> tup
         place, entries, passing = 0, list[Entry](), False
         for at, (wanted, target) in enumerate(reads):
             if not entries or target.ack:
-                answer, more = _attempt(txn, wanted._replace(limit=0) if entries else wanted, [target])
+                answer, more = _attempt(wanted._replace(limit=0) if entries else wanted, [target], txn)
                 passing = passing or more
                 if answer:
                     place, entries = at, answer[0][1]
@@ -217,7 +236,7 @@ def _attempt_first(source: Source, reads: list[tuple[GroupRead, Target]]) -> tup
 
 def line_of(wanted: GroupRead, targets: list[Target]) -> Hashable:
     """The line (waiter.py) of the readers that can be given the same, threads and tasks."""
-    return wanted.group, wanted.min_idle, tuple(target.stream for target in targets)
+    return wanted.group, wanted.min_idle, tuple(map(_STREAM, targets))
 
 
 def attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
@@ -229,7 +248,7 @@ def attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer
                 wanted.deadline is None or clocks.monotonic() < wanted.deadline):
             created = answer.created
             answer, passing = _in_time(source, wanted, again)
-            answer.created |= created
+            answer.with_created(created)
     return answer
 
 
@@ -238,9 +257,7 @@ def _in_time(source: Source, wanted: GroupRead, targets: list[Target]) -> tuple[
 
     Returns nothing then, instead of LockTimeout.
     """
-    def operation(txn: WriteTransaction) -> tuple[Answer, bool]:
-        return _attempt(txn, wanted, targets)
-
+    operation = partial(_attempt, wanted, targets)
     patience = source.lock_timeout
     try:
         if wanted.deadline is None or not isinstance(source, StoreSource):
@@ -262,68 +279,70 @@ def _acknowledged(targets: list[Target]) -> list[Target]:
     return [target._replace(ack=b"") for target in targets]
 
 
-def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) -> tuple[Answer, bool]:
+def _attempt(wanted: GroupRead, targets: list[Target], txn: WriteTransaction) -> tuple[Answer, bool]:
     """Everything in one transaction. All groups are found before anything changes.
 
     Also whether it has passed over entries that are not for the group, or taken out what is gone, and not come to the
     end.
     """
+    name, reader, limit, total, max_bytes, noack, min_idle, _, owned, _, _ = wanted
     now = now_ms()
     passing = False
     found = []
-    for target in targets:
-        stream = writer.locate(txn, target.stream)
-        found.append((stream, require_group(txn, stream, target.stream, wanted.group)))
-    if wanted.noack and any(group.key_limit is not None for _, group in found):
-        raise InvalidArgument(f"noack: group {shown(wanted.group)} has a key, whose next entry is delivered once the "
-                              "one before it has been acknowledged; read without noack")
+    for stream_name, _, _ in targets:
+        stream = locate(txn, stream_name)
+        group = require_group(txn, stream, stream_name, name)
+        if noack and group.key_limit is not None:
+            raise InvalidArgument(f"noack: group {shown(name)} has a key, whose next entry is delivered once the one "
+                                  "before it has been acknowledged; read without noack")
+        found.append((stream, group))
     answer = Answer()
-    budget = ReplyBudget(wanted.total, wanted.max_bytes)
-    claiming = wanted.min_idle is not None
-    for target, (stream, group) in zip(targets, found, strict=True):
+    budget = None if total is None and max_bytes is None else ReplyBudget(total, max_bytes)
+    takes = None if budget is None else budget.takes
+    claiming = min_idle is not None
+    for (stream_name, after, acked), (stream, group) in zip(targets, found, strict=True):
         assert stream is not None
-        if not stream.header.back <= now < stream.header.due:  # is_due(), without the call
+        header = stream.header
+        if not header.back <= now < header.due:  # is_due(), without the call
             deferred.release(txn, stream, now)
         changes = txn.changes
-        if target.ack:
-            own = [*_own(txn, group, wanted.consumer, target.ack)] if wanted.owned else None
-            ack(txn, group, target.ack if own is None else pack_ids(own))
-        if group.consumer(txn, wanted.consumer) is None:
-            answer.created.add(target.stream)
-        consumer = group.ensure_consumer(txn, wanted.consumer, now)
-        count = budget.left_of(wanted.limit)
-        if target.after is not None:
+        if acked:
+            ack(txn, group, pack_ids(_own(txn, group, reader, acked)) if owned else acked)
+        if group.consumer(txn, reader) is None:
+            answer.created = {stream_name, *answer.created}
+        consumer = group.ensure_consumer(txn, reader, now)
+        count = limit if budget is None else budget.left_of(limit)
+        entries: list[Entry] = []
+        if after is not None:
             claiming = False  # as in Redis: behind a history, nothing is claimed
-            entries = read_history(txn, stream, group, consumer, target.after, count, now, budget.takes)
-        else:
-            entries = []
-            is_paused = group.paused > now
+            entries = read_history(txn, stream, group, consumer, after, count, now, takes)
+        elif group.paused <= now:
             if group.limits is not None:
                 count = _least(count, group.limits.left(now))
-            if (claiming or (group.key_limit is not None and group.may_have_released())) and not is_paused:
-                entries, more = claim_idle(txn, stream, group, consumer, wanted, count, now, budget.takes)
+            if claiming or (group.key_limit is not None and group.may_have_released()):
+                entries, more = claim_idle(txn, stream, group, consumer, wanted, count, now, takes)
                 key = group.key_limit
                 for _ in range(AT_ONCE if key is not None and (more or key.many) else 0):  # what these let go on
                     left = None if count is None else count - len(entries)
-                    got, more = claim_idle(txn, stream, group, consumer, wanted, left, now, budget.takes)
+                    got, more = claim_idle(txn, stream, group, consumer, wanted, left, now, takes)
                     entries += got
                     if not (got or more):
                         break
                 passing = passing or more
             remaining = None if count is None else count - len(entries)
-            remaining = 0 if is_paused else remaining
-            if group.limits is not None and not wanted.noack:
+            if group.limits is not None and not noack:
                 remaining = _least(remaining, group.room(txn))
             before = group.last
-            entries += read_new(txn, stream, group, consumer, remaining, wanted.noack, now, budget.takes)
+            entries += read_new(txn, stream, group, consumer, remaining, noack, now, takes)
             if not entries:  # of other subjects, or cancelled
-                passing = passing or before < group.last < stream.header.last
+                passing = passing or before < group.last < header.last
             elif group.limits is not None and group.limits.many:
                 group.changed(txn)
                 group.limits = group.limits.spent(len(entries), now)
-        if entries or target.after is not None:
-            answer.append((target.stream, entries))
-        budget.took(len(entries))
+        if entries or after is not None:
+            answer.append((stream_name, entries))
+        if budget is not None:
+            budget.took(len(entries))
         if txn.changes != changes:
             group.set_seen(txn, consumer, now)
     return answer, passing
@@ -473,11 +492,12 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
             group.pass_over(txn, sid)
         if passed:
             group.changed(txn)
-            advance(group, header, len(passed), passed[-1], passed)
+            advance(group, header, len(passed), passed[len(passed) - 1], passed)
             if turns is not None:
                 keys = parking.settle(txn, group, turns, passed)
     else:
-        entries = read_on(txn, stream.number, header, group.last, count, group.place, stream.stored)
+        entries = _next_of(stream, group, count) or read_on(
+            txn, stream.number, header, group.last, count, group.place, stream.stored)
         if takes is not None:
             entries = list(takewhile(takes, entries))
     if not entries:
@@ -485,7 +505,8 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
     ids = delivered(entries)
     group.changed(txn)
     if not passes_over:
-        advance(group, header, len(entries), entries[-1].id, (entry.id for entry in entries))
+        last = entries[len(entries) - 1]
+        advance(group, header, len(entries), (last.ms, last.seq), entries)
     if not noack:  # else the consumer holds none of them, and does not count as active
         group.set_active(txn, consumer, now)
         pel = group.pel(txn, now) if turns is None else turns.pel
@@ -494,6 +515,24 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
             group.count_pending(txn, nack.consumer, -1)
         group.count_pending(txn, consumer.number, len(entries))
     return entries
+
+
+def _next_of(stream: StreamWriter, group: GroupState, count: int | None) -> list[Entry]:
+    """The next entries, if all of them lie in the node that deliveries have come to, and that is as it was; else none.
+    """
+    place, last = group.place, group.last
+    walk = place.walk
+    if count is None or walk is None or place.header is not stream.stored or place.last != last or last[1] == MAX64:
+        return []
+    try:
+        found, walk = walk_on(place.listpack, walk.master_ms, walk.master_seq, last[0], last[1] + 1, count, walk)
+    except CorruptionError:
+        return []  # of which read_on() says where it is
+    if len(found) < count:
+        return []
+    behind = found[count - 1]
+    place.last, place.walk = (behind.ms, behind.seq), walk
+    return found
 
 
 def _read_by_key(txn: WriteTransaction, stream: StreamWriter, group: GroupState, turns: parking.Turns,
@@ -514,7 +553,7 @@ def _read_by_key(txn: WriteTransaction, stream: StreamWriter, group: GroupState,
             passed.append(sid)
         if len(some) < chunk or len(found) == count:
             return found, passed
-        last = some[-1].id
+        last = some[len(some) - 1].id
     return found, passed
 
 
@@ -645,9 +684,16 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
 
 def position(txn: WriteTransaction, stream: bytes, group: bytes) -> Position | None:
     """Where the group stands; None where there is none."""
-    located = writer.locate(txn, stream)
+    located = locate(txn, stream)
     state = None if located is None else locate_group(txn, located, group)
     return None if state is None else Position(state.last, state.entries_read, state.moves)
+
+
+def ack_named(stream: bytes, name: bytes, ids: bytes, txn: WriteTransaction) -> int:
+    """ack() of the group of that name; 0 where there is none."""
+    writer = locate(txn, stream)
+    group = None if writer is None else locate_group(txn, writer, name)
+    return 0 if group is None else ack(txn, group, ids)
 
 
 def ack(txn: WriteTransaction, group: GroupState, ids: bytes) -> int:
@@ -712,22 +758,23 @@ def require_owner(txn: WriteTransaction, stream: bytes, group: GroupState | None
     )
 
 
-def advance(group: GroupState, header: StreamHeader, count: int, last: ID, ids: Iterable[ID]) -> None:
+def advance(group: GroupState, header: StreamHeader, count: int, last: ID, ids: Iterable[ID | Entry]) -> None:
     """Move the group's last delivered ID over ``count`` IDs up to ``last``, and Redis' entries-read counter with it.
 
-    ``ids`` are the same, and asked for only where the counter depends on each of them.
+    ``ids`` are the same, or the entries that have them: looked at where the counter depends on each of them.
     """
     known = group.entries_read != UNKNOWN
     if known and group.last >= header.first and not tombstones(header, group.last):
         group.entries_read += count
     else:
-        for sid in ids:
+        for one in ids:
+            sid = one.id if isinstance(one, Entry) else one
             if group.entries_read != UNKNOWN and group.last >= header.first and not tombstones(header, group.last):
                 group.entries_read += 1
             elif header.entries_added:
                 group.entries_read = estimate(header, sid)
             group.last = (sid[0], sid[1])
-    group.last = (last[0], last[1])
+    group.last = last if type(last) is tuple else (last[0], last[1])
 
 
 def tombstones(header: StreamHeader, start: ID) -> bool:

@@ -60,7 +60,7 @@ from . import deliver, parking
 from .claim import ClaimOptions
 from .dead_letters import DeadLetters, bury, cancel
 from .delete_policy import KEEPREF, DeleteResult, ack_delete, checked_policy
-from .deliver import Delivered, GroupRead, Target, history_start, parse_ids, read_group
+from .deliver import Delivered, GroupRead, Target, ack_named, history_start, parse_ids, read_group
 from .info import Autoclaimed, ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
 from .job import Job, job_moves, result_of
 from .job import find as find_job
@@ -89,6 +89,7 @@ _NACKS = ("silent", "fail", "fatal")
 _LONGEST_WINDOW = 366 * 86_400_000  # ms
 
 T = TypeVar("T")
+_new = tuple.__new__  # of a NamedTuple: a third of what calling it takes
 
 
 class Group(Generic[V]):
@@ -160,14 +161,15 @@ class Group(Generic[V]):
         min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
         wait = parse_timeout(self._source, timeout)
         at_once = min_idle is not None or not isinstance(self._source, StoreSource)
-        target = Target(self._stream, after, acked)
+        target = _new(Target, (self._stream, after, acked))
         found: list[Entry] = []
         created = False
         end: deliver.ID | None = None
         while True:
             remaining = None if count is None else count - len(found)
             limit = remaining if at_once or (remaining is not None and remaining < PIECE) else PIECE
-            wanted = GroupRead(self._name, reader, limit, None, None, noack, min_idle, stop, ack_owned)
+            wanted = _new(GroupRead, (self._name, reader, limit, None, None, noack, min_idle, stop, ack_owned, False,
+                                      None))
             try:
                 answer = read_group(self._source, self._seen, wanted, [target], wait)
             except RaxlogError:
@@ -185,7 +187,7 @@ class Group(Generic[V]):
             if piece[-1].id >= end:
                 break
             target, wait = Target(self._stream, None if after is None else piece[-1].id, b""), 0
-        return Delivered(shown_by(self, found), created)
+        return Delivered.of(shown_by(self, found), created)
 
     def ack(self, *ids: IDs, consumer: Name | None = None) -> int:
         """Acknowledge entries, which then are no longer pending; returns how many were. Redis: XACK.
@@ -201,15 +203,18 @@ class Group(Generic[V]):
         Without ``consumer`` and outside a transaction, each commit acknowledges up to 10,000.
         """
         wanted = row_of(given_ids(ids))
-        owner = None if consumer is None else member_name(consumer, "consumer")
+        if consumer is None:
+            if 0 < len(wanted) <= 16 * PIECE:
+                return self._source.submit(partial(ack_named, self._stream, self._name, wanted))
+            return sum(in_pieces(self._source, wanted, partial(ack_named, self._stream, self._name), 16 * PIECE))
+        owner = member_name(consumer, "consumer")
 
         def act(some: bytes, txn: WriteTransaction) -> int:
             _, group = self._located(txn)
-            if owner is not None:
-                deliver.require_owner(txn, self._stream, group, self._name, owner, some)
+            deliver.require_owner(txn, self._stream, group, self._name, owner, some)
             return 0 if group is None else deliver.ack(txn, group, some)
 
-        return sum(in_pieces(self._source, wanted, act, 16 * PIECE if owner is None else max(1, len(wanted))))
+        return sum(in_pieces(self._source, wanted, act, max(1, len(wanted))))
 
     def renew(self, consumer: Name, *ids: IDs) -> list[StreamID]:
         """Restart the idle time of this consumer's pending entries, to renew the lease of a long job.
@@ -401,14 +406,14 @@ class Group(Generic[V]):
         parked, see configure(key=).
         """
         entries, created = self._claim(consumer, ids, False, min_idle, idle, time, deliveries, force, lastid)
-        return Delivered(shown_by(self, entries), created)
+        return Delivered.of(shown_by(self, entries), created)
 
     def claim_ids(self, consumer: Name, *ids: IDs, min_idle: float = 0.0, idle: float | None = None,
                   time: datetime | None = None, deliveries: int | None = None, force: bool = False,
                   lastid: IDLike | None = None) -> Delivered[StreamID]:
         """claim() that returns IDs and counts no delivery. Redis: XCLAIM with JUSTID."""
         entries, created = self._claim(consumer, ids, True, min_idle, idle, time, deliveries, force, lastid)
-        return Delivered([entry.id for entry in entries], created)
+        return Delivered.of([entry.id for entry in entries], created)
 
     def _claim(self, consumer: Name, ids: tuple[IDs, ...], justid: bool, min_idle: float, idle: float | None,
                time: datetime | None, deliveries: int | None, force: bool,
@@ -446,13 +451,13 @@ class Group(Generic[V]):
         far, and the next call, which continues from there, raises the error.
         """
         first, entries, created, gone = self._autoclaim(consumer, min_idle, start, count, False)
-        return Autoclaimed(first, Delivered(shown_by(self, entries), created), gone)
+        return Autoclaimed(first, Delivered.of(shown_by(self, entries), created), gone)
 
     def autoclaim_ids(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0",
                       count: int = 100) -> Autoclaimed[StreamID]:
         """autoclaim() that returns IDs and counts no delivery. Redis: XAUTOCLAIM with JUSTID."""
         first, entries, created, gone = self._autoclaim(consumer, min_idle, start, count, True)
-        return Autoclaimed(first, Delivered([entry.id for entry in entries], created), gone)
+        return Autoclaimed(first, Delivered.of([entry.id for entry in entries], created), gone)
 
     def _autoclaim(self, consumer: Name, min_idle: float, start: IDLike, count: int,
                    justid: bool) -> tuple[StreamID, list[Entry], bool, list[StreamID]]:

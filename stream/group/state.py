@@ -42,15 +42,17 @@ from typing import Any, NamedTuple, Self
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import CorruptionError, NoGroup
 from ...storage.format import keys, records
-from ...storage.log.transaction import WriteTransaction
+from ...storage.log.transaction import WriteTransaction  # cimport
 from ...storage.trees.rax import Rax, RaxTransaction, family_rows
 from ..entries.header import StreamHeader, numbers, shown
 from ..entries.range_read import Place
-from ..entries.writer import StreamWriter
+from ..entries.writer import StreamWriter  # cimport
 from ..jobs import results
 from ..node.stream_id import StreamID, make_id, now_ms, unpack_id
 from ..pel.bucket import CAPACITY
-from ..pel.pending_list import KnownBuckets, PendingList
+from ..pel.pending_list import KnownBuckets, PendingList  # cimport
+
+SOURCE_HASH = ""
 
 _MOVING, _STILL, _GROUP = struct.Struct("<QQqQ"), struct.Struct("<4Q"), struct.Struct("<QQqQQQQQ")
 _CONSUMER = struct.Struct("<QqQ")
@@ -63,6 +65,23 @@ _STEP = 2000  # ms by which a clock may go back, and no more is made of it
 _MOST_NOTED = 10_000  # seen-times of a group: above, those of deleted consumers are forgotten
 _MOST_EMPTY = 100_000
 _FEW_CONSUMERS = 64
+
+
+# In the kernel these two are C (state.pxd).
+
+def group_record(seed: int, before: bytes, last: tuple[int, int], entries_read: int,  # cimport
+                 pending: int, behind: bytes) -> bytes:
+    """A group's record: its numbers that move with a delivery, between the rest. ``seed``: the hash of its key."""
+    body = before + _MOVING.pack(*last, entries_read, pending) + behind
+    record: bytes = records.checksum(body, seed)[::-1] + body
+    return record
+
+
+def consumer_record(seed: int, before: bytes, seen: int, active: int, pending: int) -> bytes:  # cimport
+    """The same of a consumer, of which all else is in front."""
+    body = before + _CONSUMER.pack(seen, active, pending)
+    record: bytes = records.checksum(body, seed)[::-1] + body
+    return record
 
 
 class Limits(NamedTuple):
@@ -142,7 +161,7 @@ class KeyRow(NamedTuple):
 class ConsumerState:
     """One consumer of a group."""
 
-    __slots__ = ("_frame", "active", "key", "name", "number", "pending", "seed", "seen")
+    __slots__ = ("_before", "active", "key", "name", "number", "pending", "seed", "seen")
 
     def __init__(self, number: int, name: bytes, seen: int, active: int = -1, pending: int = 0) -> None:
         self.number: int = number
@@ -152,7 +171,7 @@ class ConsumerState:
         self.pending: int = pending
         self.key: bytes = b""  # of its record, once that has been written; and the hash of that
         self.seed: int = 0
-        self._frame: tuple[bytes, bytes] | None = None
+        self._before: bytes | None = None  # of the record: what is in front of its numbers
 
     def row(self) -> list[Any]:
         """The consumer's record."""
@@ -165,11 +184,9 @@ class ConsumerState:
 
     def sealed(self) -> bytes:
         """The record, under its key."""
-        if self._frame is None:
-            self._frame = records.frame(self.name, _CONSUMER.size, ())
-        body = self._frame[0] + _CONSUMER.pack(self.seen, self.active, self.pending)
-        sealed: bytes = records.checksum(body, self.seed)[::-1] + body
-        return sealed
+        if self._before is None:
+            self._before = records.frame(self.name, _CONSUMER.size, ())[0]
+        return consumer_record(self.seed, self._before, self.seen, self.active, self.pending)
 
 
 class SeenTimes(Attachment):
@@ -249,11 +266,7 @@ class GroupState:
 
     def row(self) -> list[Any]:
         """The group's record."""
-        return [self.name, self._moving() + self._still(), *self._rest()]
-
-    def _moving(self) -> bytes:
-        ms, seq = self.last
-        return _MOVING.pack(ms, seq, self.entries_read, self.pending)
+        return [self.name, _MOVING.pack(*self.last, self.entries_read, self.pending) + self._still(), *self._rest()]
 
     def _still(self) -> bytes:
         return _STILL.pack(self.next_consumer, self.moves, self.paused, self.gone)
@@ -274,9 +287,7 @@ class GroupState:
             self._frame = before, self._still() + behind
             self._framed = of
         before, behind = self._frame
-        body = before + self._moving() + behind
-        sealed: bytes = records.checksum(body, self.seed)[::-1] + body
-        return sealed
+        return group_record(self.seed, before, self.last, self.entries_read, self.pending, behind)
 
     @classmethod
     def load(cls, txn: RaxTransaction, number: int, group: int) -> GroupState | None:
@@ -586,7 +597,9 @@ def working_groups(txn: WriteTransaction, stream: StreamWriter) -> tuple[list[Gr
                 least = last
         stream.idle_from = least
     states: list[GroupState] = list(stream.groups.values())
-    return states, min([stream.idle_from, *[state.last for state in states]])
+    lasts = [state.last for state in states]
+    lasts.append(stream.idle_from)
+    return states, min(lasts)
 
 
 @lru_cache(1 << 14)

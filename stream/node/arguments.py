@@ -14,6 +14,7 @@ from .model import Model
 
 MAX_MEMBER_NAME = 1 << 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NUMBERS = int, float  # made once: a union would be with each call
 _LONGEST = 1 << 53  # ms; beyond it a float no longer counts single milliseconds
 
 Name = str | bytes | int | float  # of a stream, a group, a consumer, a field; as it may be given
@@ -62,7 +63,7 @@ def name_bytes(name: object) -> bytes:
 
 def member_name(name: object, role: str) -> bytes:
     """A group's or consumer's name: any bytes, up to 64 KB. A number is a count in the wrong place."""
-    if isinstance(name, int | float):
+    if isinstance(name, _NUMBERS):
         raise InvalidName(f"a {role} name is str or bytes, not {type(name).__name__}")
     raw = stored_bytes(name, f"{role} name")
     if len(raw) > MAX_MEMBER_NAME:

@@ -1,4 +1,4 @@
-# The C types of bucket.py, and five of its functions in C.
+# The C types of bucket.py, and four of its functions in C; a record with its checksum, for these and other modules.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -6,6 +6,17 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.string cimport memcmp, memcpy
 
 cdef object checksum
+
+cdef inline bytes sealed(bytes body, object seed):
+    cdef bytes digest = checksum(body, seed)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
+    cdef bytes made = PyBytes_FromStringAndSize(NULL, size + 8)
+    cdef char *to = PyBytes_AS_STRING(made)
+    cdef int at
+    for at in range(8):
+        to[at] = PyBytes_AS_STRING(digest)[7 - at]
+    memcpy(to + 8, PyBytes_AS_STRING(body), size)
+    return made
 
 cdef inline object least_of(list times):
     cdef object least = times[0]
@@ -77,8 +88,8 @@ cdef inline unsigned char *put_column(unsigned char *to, object values, unsigned
 cdef inline Py_ssize_t room_for(object values) noexcept:
     return 5 + 9 * len(<list>values) if isinstance(values, list) else 9
 
-cdef inline bytes body_of(bytes together, object consumers, unsigned long long base, object times, object counts,
-                          object numbers, bint has_keys):
+cdef inline bytes record_of(object seed, bytes together, object consumers, unsigned long long base, object times,
+                            object counts, object numbers, bint has_keys):
     cdef Py_ssize_t size = PyBytes_GET_SIZE(together)
     cdef Py_ssize_t room = 17 + size + room_for(consumers) + room_for(times) + room_for(counts) + room_for(numbers)
     cdef unsigned char *begin = <unsigned char *>PyMem_Malloc(room)
@@ -99,20 +110,9 @@ cdef inline bytes body_of(bytes together, object consumers, unsigned long long b
         if has_keys:
             to[0] = 17
             to += 1
-        return PyBytes_FromStringAndSize(<char *>begin, to - begin)
+        return sealed(PyBytes_FromStringAndSize(<char *>begin, to - begin), seed)
     finally:
         PyMem_Free(begin)
-
-cdef inline bytes sealed(bytes body, object seed):
-    cdef bytes digest = checksum(body, seed)
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
-    cdef bytes made = PyBytes_FromStringAndSize(NULL, size + 8)
-    cdef char *to = PyBytes_AS_STRING(made)
-    cdef int at
-    for at in range(8):
-        to[at] = PyBytes_AS_STRING(digest)[7 - at]
-    memcpy(to + 8, PyBytes_AS_STRING(body), size)
-    return made
 
 @cython.final
 cdef class Bucket:

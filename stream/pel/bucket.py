@@ -95,7 +95,7 @@ def without_some(values: Column, low: int, high: int) -> Column:
     return values if isinstance(values, int) else column(values[:low] + values[high:])
 
 
-# In the kernel these five are C (bucket.pxd): a loop over a column there makes no object, and a record no list.
+# In the kernel these four are C (bucket.pxd): a loop over a column there makes no object, and a record no list.
 
 def least_of(times: list[int]) -> int:  # cimport
     """The least of these times."""
@@ -115,18 +115,14 @@ def is_behind(packed: bytes, ids: bytes) -> bool:  # cimport
     return packed[:16] > ids[-16:]
 
 
-def body_of(together: bytes, consumers: Column, base: int, times: Column, counts: Column,  # cimport
-            numbers: Column, has_keys: bool) -> bytes:
-    """The record of a bucket, but for its checksum."""
+def record_of(seed: int, together: bytes, consumers: Column, base: int, times: Column,  # cimport
+              counts: Column, numbers: Column, has_keys: bool) -> bytes:
+    """The record of a bucket. ``seed``: the hash of its key."""
     offsets = 0 if isinstance(times, int) else [time - base for time in times]
     row = [together, consumers, base, offsets, counts, numbers, _KEY]
-    return FORMAT_BYTE + pack(row if has_keys else row[:6])
-
-
-def sealed(body: bytes, seed: int) -> bytes:  # cimport
-    """A record with its checksum in front. ``seed``: the hash of its key."""
-    made: bytes = checksum(body, seed)[::-1] + body
-    return made
+    body = FORMAT_BYTE + pack(row if has_keys else row[:6])
+    record: bytes = checksum(body, seed)[::-1] + body
+    return record
 
 
 def packed_keys(keys: Sequence[bytes]) -> bytes:
@@ -208,9 +204,8 @@ class Bucket:
             if self._joined is None:
                 self._joined = joined(self.ids, self.keys)
             together = self._joined
-        self.value = value = sealed(
-            body_of(together, self.consumers, self._least_time(), self.times, self.counts, self.numbers,
-                    len(self.keys) > 0), self.seed)
+        self.value = value = record_of(self.seed, together, self.consumers, self._least_time(), self.times, self.counts,
+                                       self.numbers, len(self.keys) > 0)
         return value
 
     @classmethod

@@ -1,11 +1,11 @@
-# The C types of pending_list.py, and two of its functions in C.
+# The C types of pending_list.py, and three of its functions in C.
 
 cimport cython
 from ...storage.format.records cimport seal
 from ...storage.log.cursor cimport LogCursor, cursor_over
 from ...storage.log.transaction cimport View, WriteTransaction
 from ..node.packed_ids cimport pack_ids
-from .bucket cimport Bucket, column, is_behind, sealed
+from .bucket cimport Bucket, column, is_behind, place_of, sealed
 
 cdef inline bytes row_at(object txn, bytes key):
     return (<View>txn).get(key) if isinstance(txn, View) else txn.get(key)
@@ -16,6 +16,9 @@ cdef inline int put_row(object txn, bytes key, bytes value) except -1:
     else:
         txn.put(key, value)
     return 0
+
+cdef inline int put_sealed(object txn, bytes key, bytes body, object seed) except -1:
+    return put_row(txn, key, sealed(body, seed))
 
 @cython.final
 cdef class KnownBuckets:

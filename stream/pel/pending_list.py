@@ -34,6 +34,7 @@ from ...storage.errors import CorruptionError
 from ...storage.format.keys import PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED, group_family
 from ...storage.format.records import (
     FORMAT_BYTE,
+    checksum,
     pack,
     seal,  # cimport
     seed_of,
@@ -56,7 +57,7 @@ from .bucket import (
     column,  # cimport
     is_behind,  # cimport
     packed_keys,
-    sealed,  # cimport
+    place_of,  # cimport
     unpack_ids,
 )
 
@@ -76,7 +77,7 @@ _COUNTED = [FORMAT_BYTE + pack((count,)) for count in range(CAPACITY + 1)]  # ro
 _TIMED = FORMAT_BYTE + pack(())
 
 
-# In the kernel these two are C (pending_list.pxd): they reach the transaction past Python.
+# In the kernel these three are C (pending_list.pxd): they reach the transaction past Python.
 
 def row_at(txn: RaxTransaction, key: bytes) -> bytes | None:  # cimport
     """The value of a key."""
@@ -87,6 +88,11 @@ def row_at(txn: RaxTransaction, key: bytes) -> bytes | None:  # cimport
 def put_row(txn: RaxTransaction, key: bytes, value: bytes) -> None:  # cimport
     """Store a value."""
     txn.put(key, value)
+
+
+def put_sealed(txn: RaxTransaction, key: bytes, body: bytes, seed: int) -> None:  # cimport
+    """Store a record with its checksum in front. ``seed``: the hash of the key."""
+    txn.put(key, checksum(body, seed)[::-1] + body)
 
 
 class KnownBuckets:
@@ -115,7 +121,7 @@ class KnownBuckets:
     def holder(self, txn: RaxTransaction, packed: bytes) -> Bucket | None:
         """The one of these that holds the entry with this ID, which is in no other; None where none does."""
         for bucket in self._rows.values():
-            if bucket.position(packed) >= 0 and row_at(txn, bucket.at) == bucket.value:
+            if place_of(bucket.ids, packed) >= 0 and row_at(txn, bucket.at) == bucket.value:
                 return bucket
         return None
 
@@ -628,7 +634,7 @@ class PendingList:
                 txn.delete(self._by_time + was.to_bytes(8, "big") + bucket.key)
             if now is not None:
                 at = self._by_time + now.to_bytes(8, "big") + bucket.key
-                put_row(txn, at, sealed(_TIMED, seed_of(at)))
+                put_sealed(txn, at, _TIMED, seed_of(at))
 
     def _put_count(self, bucket: Bucket, consumer: int, count: int) -> None:
         """Write how many of a bucket's entries are the consumer's."""
@@ -637,7 +643,7 @@ class PendingList:
         else:
             at = self._consumer_key(consumer, bucket.key)
             seed = seed_of(at)
-        put_row(self._txn, at, sealed(_COUNTED[count], seed))
+        put_sealed(self._txn, at, _COUNTED[count], seed)
 
     # -- finding rows -------------------------------------------------------------------
 

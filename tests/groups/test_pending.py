@@ -21,7 +21,9 @@ from raxlog.storage.format.keys import (
     RELEASED,
     group_family,
 )
+from raxlog.storage.format.records import seal, seed_of
 from raxlog.storage.trees.rax import family_rows
+from raxlog.stream.group.state import ConsumerState, GroupState
 from raxlog.stream.node.packed_ids import pack_ids
 from raxlog.stream.node.stream_id import pack_id
 from raxlog.stream.pel.bucket import (
@@ -30,6 +32,7 @@ from raxlog.stream.pel.bucket import (
     MAX_VALUE,
     Bucket,
     Nack,
+    joined,
     unpack_ids,
 )
 from raxlog.stream.pel.pending_check import problems
@@ -398,6 +401,53 @@ def test_one_consumers_entries_are_found_among_many_of_others(
 def test_ids_pack_to_what_each_packs_to(some: list[ID]) -> None:
     assert pack_ids(some) == b"".join(pack_id(*sid) for sid in some)
     assert unpack_ids(pack_ids(some)) == some
+
+
+MSGPACK_STEPS = [0, 1, 127, 128, 255, 256, 65535, 65536, (1 << 32) - 1, 1 << 32, (1 << 63) - 1]
+
+
+@given(st.data(), st.sampled_from([1, 2, 15, 16, 17, 112, 300, 70_000 // 16]), st.booleans())
+@settings(max_examples=examples(60, 1000))
+def test_a_buckets_record_is_what_msgpack_makes_of_its_row(data: st.DataObject, size: int, has_keys: bool) -> None:
+    """The kernel writes it byte by byte."""
+    numbers = st.sampled_from(MSGPACK_STEPS)
+
+    def column_of(values: st.SearchStrategy[int]) -> int | list[int]:
+        some = data.draw(st.lists(values, min_size=1, max_size=5))
+        return some[0] if data.draw(st.booleans()) else [some[at % len(some)] for at in range(size)]
+
+    ids = pack_ids([(5, seq) for seq in range(size)])
+    held = column_of(st.sampled_from([0, 1, 4, 127, 128, 1 << 31]))
+    counted, released, later = column_of(numbers), column_of(numbers), column_of(numbers)
+    base = data.draw(st.sampled_from([0, 1, 1 << 40, 1 << 63]))
+    offsets: int | list[int] = 0 if isinstance(later, int) else [offset - min(later) for offset in later]
+    times: int | list[int] = base if isinstance(offsets, int) else [base + offset for offset in offsets]
+    keys = bytes(range(17)) * size if has_keys else b""
+    at = group_family(STREAM, PENDING, GROUP) + pack_id(5, 0)
+    row = [joined(ids, keys), held, base, offsets, counted, released]
+    assert Bucket(at, ids, held, times, counted, released, keys).encode() == seal(at, [*row, 17] if has_keys else row)
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, unique=True).map(sorted), st.data())
+def test_ids_are_found_in_a_row_where_they_are_and_nowhere_else(seqs: list[int], data: st.DataObject) -> None:
+    row = [(5, 256 * seq) for seq in seqs]
+    wanted = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=4, unique=True).map(sorted))
+    some = [(5, 256 * seq) for seq in wanted]
+    expected = next((at for at in range(len(row)) if row[at : at + len(some)] == some), -1)
+    assert Bucket(b"", pack_ids(row), 1, 1, 1).position(pack_ids(some)) == expected
+
+
+def test_the_records_of_a_group_and_its_consumers_are_what_msgpack_makes_of_their_rows() -> None:
+    state = GroupState(STREAM, GROUP, b"a" * 40)
+    member = ConsumerState(1, b"c", 0)
+    member.key = state.consumer_key(1)
+    member.seed = seed_of(member.key)
+    for number in MSGPACK_STEPS:
+        state.last, state.entries_read, state.pending = (number, LATEST - number), number, number
+        member.seen, member.pending = number, number
+        assert state.sealed() == seal(state.key, state.row())
+        assert member.sealed() == seal(member.key, member.row())
+        state.entries_read, member.active, state.gone = -1, number, state.gone + 1
 
 
 def test_every_flipped_bit_is_noticed_and_no_missing_or_added_row_passes_the_check(

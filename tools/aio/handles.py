@@ -113,7 +113,7 @@ class AsyncGroup(Handle[Group[V]]):
         wanted = GroupRead(member_name(self.name, "group"), reader, count, None, None, noack, min_idle, None, ack_owned)
         target = Target(name_bytes(self.stream), after, parse_ids("ack", ack))
         answer = await read_group(self._threads, wanted, [target], timeout)
-        return Delivered(shown_by(self._plain, answer[0][1]) if answer else [], bool(answer.created))
+        return Delivered.of(shown_by(self._plain, answer[0][1]) if answer else [], bool(answer.created))
 
     async def wait_result(self, id: IDLike, timeout: float | None = None) -> Result:
         """Wait for the result of an entry: like Group.wait_result(), without a thread."""
