@@ -18,8 +18,12 @@ cpdef tuple _attempt(object wanted, object targets, WriteTransaction txn)
 cpdef list read_new(WriteTransaction txn, StreamWriter stream, GroupState group, ConsumerState consumer, object count,
                     object noack, object now, object takes=*)
 
-@cython.locals(walk=Walk, behind=Entry, found=list)
-cdef list _next_of(StreamWriter stream, GroupState group, object count)
+@cython.locals(walk=Walk, ended=Entry, found=list)
+cdef list _behind(WriteTransaction txn, StreamWriter stream, GroupState group, object last, object count)
+
+@cython.locals(found=list, passed=list, some=list, entry=Entry)
+cpdef tuple _read_by_key(WriteTransaction txn, StreamWriter stream, GroupState group, object turns, object count,
+                         object takes)
 
 @cython.locals(writer=StreamWriter, group=GroupState)
 cpdef object ack_named(object stream, object name, bytes ids, WriteTransaction txn)

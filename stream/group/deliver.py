@@ -496,8 +496,7 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
             if turns is not None:
                 keys = parking.settle(txn, group, turns, passed)
     else:
-        entries = _next_of(stream, group, count) or read_on(
-            txn, stream.number, header, group.last, count, group.place, stream.stored)
+        entries = _behind(txn, stream, group, group.last, count)
         if takes is not None:
             entries = list(takewhile(takes, entries))
     if not entries:
@@ -517,22 +516,24 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
     return entries
 
 
-def _next_of(stream: StreamWriter, group: GroupState, count: int | None) -> list[Entry]:
-    """The next entries, if all of them lie in the node that deliveries have come to, and that is as it was; else none.
+def _behind(txn: WriteTransaction, stream: StreamWriter, group: GroupState, last: ID, count: int | None) -> list[Entry]:
+    """Live entries behind ``last``, at most ``count``.
+
+    Where all of them lie in the node that deliveries have come to, and that is as it was, its walk goes on.
     """
-    place, last = group.place, group.last
+    place, found = group.place, list[Entry]()
     walk = place.walk
-    if count is None or walk is None or place.header is not stream.stored or place.last != last or last[1] == MAX64:
-        return []
-    try:
-        found, walk = walk_on(place.listpack, walk.master_ms, walk.master_seq, last[0], last[1] + 1, count, walk)
-    except CorruptionError:
-        return []  # of which read_on() says where it is
-    if len(found) < count:
-        return []
-    behind = found[count - 1]
-    place.last, place.walk = (behind.ms, behind.seq), walk
-    return found
+    if not (count is None or walk is None or place.header is not stream.stored or place.last != last
+            or last[1] == MAX64):
+        try:
+            found, walk = walk_on(place.listpack, walk.master_ms, walk.master_seq, last[0], last[1] + 1, count, walk)
+        except CorruptionError:
+            found = []  # read_on() says of it where it is
+        if len(found) == count:
+            ended = found[count - 1]
+            place.last, place.walk = (ended.ms, ended.seq), walk
+            return found
+    return read_on(txn, stream.number, stream.header, last, count, place, stream.stored)
 
 
 def _read_by_key(txn: WriteTransaction, stream: StreamWriter, group: GroupState, turns: parking.Turns,
@@ -543,7 +544,7 @@ def _read_by_key(txn: WriteTransaction, stream: StreamWriter, group: GroupState,
     last = group.last
     while len(passed) < subject_filter.AT_ONCE:
         chunk = subject_filter.CHUNK if count is None else min(count - len(found), subject_filter.CHUNK)
-        some = read_on(txn, stream.number, stream.header, last, chunk, group.place, stream.stored)
+        some = _behind(txn, stream, group, last, chunk)
         for entry in some:
             sid = entry.id
             if turns.is_for_now(entry, sid):
