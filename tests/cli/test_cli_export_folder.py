@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
+import forkserver
 import polars
 import pyarrow as pa
 import pyarrow.dataset
@@ -40,14 +41,22 @@ def sales(tmp_path: Path) -> str:
     return str(tmp_path / "sales.rax")
 
 
-def read(folder: str | Path) -> list[int]:
-    """The numbers in the folder's files, in the order of their names; the names are checked."""
+def read(folder: str | Path, known: dict[tuple[str, int, int], list[int]] | None = None) -> list[int]:
+    """The numbers in the folder's files, in the order of their names; the names are checked.
+
+    ``known``: what earlier calls have read, by name, inode and time of the last change of any kind: it is not read again.
+    """
     numbers: list[int] = []
+    known = {} if known is None else known
     for name in sorted(os.listdir(folder)):
-        table = pq.read_table(Path(folder) / name).to_pydict()
-        ids = [f"{ms:020}-{seq:020}" for ms, seq in zip(table["id_ms"], table["id_seq"], strict=True)]
-        assert name == f"{ids[0]}_{ids[-1]}.parquet"
-        numbers += table["qty"]
+        about = os.stat(Path(folder) / name)
+        key = (name, about.st_ino, about.st_ctime_ns)
+        if key not in known:
+            table = pq.read_table(Path(folder) / name, use_threads=False).to_pydict()
+            ids = [f"{ms:020}-{seq:020}" for ms, seq in zip(table["id_ms"], table["id_seq"], strict=True)]
+            assert name == f"{ids[0]}_{ids[-1]}.parquet"
+            known[key] = table["qty"]
+        numbers += known[key]
     return numbers
 
 
@@ -180,8 +189,12 @@ def test_a_value_that_is_not_of_its_type_ends_a_run_by_failfast(raxlog_cli: Run,
     assert read("folder") == [*range(1000), None]
 
 
-def killed(command: list[str], delay: float) -> bool:
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+def killed(command: list[str], folder: Path, more: int, delay: float) -> bool:
+    """Whether an export was killed: so many seconds after so many more files had come into the folder."""
+    enough = more + (len(os.listdir(folder)) if folder.exists() else 0)
+    with forkserver.Popen(command, stdout=subprocess.DEVNULL) as child:
+        while more and child.poll() is None and (not folder.exists() or len(os.listdir(folder)) < enough):
+            time.sleep(0.003)
         time.sleep(delay)
         child.kill()
         return child.wait(20) == -signal.SIGKILL
@@ -194,13 +207,19 @@ def test_exports_that_are_killed_leave_whole_files_and_the_next_one_goes_on(tmp_
     path, folder, total = tmp_path / "s.rax", tmp_path / "folder", 10_000
     append(path, range(total))
     export = [*CLI, "export", str(path), "orders", *COLUMNS, "--file-rows", "150", "--append-to", str(folder)]
+    forkserver.run([*CLI, "--version"], check=True, stdout=subprocess.DEVNULL)  # it is started by the first program
     began = time.monotonic()
-    subprocess.run([*export[:-1], str(tmp_path / "whole")], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    forkserver.run([*export[:-1], str(tmp_path / "whole")], check=True, timeout=60, stdout=subprocess.DEVNULL)
     took = time.monotonic() - began
     kills, lengths = 0, []
+    known: dict[tuple[str, int, int], list[int]] = {}
     for number in range(rounds):
-        kills += killed(export, generator.uniform(0.3, 1) * took)
-        numbers = read(folder) if folder.exists() else []
+        left = (total - (lengths or [0])[-1]) // 150
+        if number % 3 == 0 or left < 3:
+            kills += killed(export, folder, 0, generator.uniform(0, took))  # at any moment, its start included
+        else:
+            kills += killed(export, folder, generator.randrange(1, left), generator.uniform(0, 2 * took / left))
+        numbers = read(folder, known) if folder.exists() else []
         assert numbers == list(range(len(numbers)))
         lengths.append(len(numbers))
         assert {entry.name for entry in tmp_path.iterdir()} <= {"s.rax", "folder", "folder.part", "whole"}
@@ -209,7 +228,7 @@ def test_exports_that_are_killed_leave_whole_files_and_the_next_one_goes_on(tmp_
             total += 10_000
     assert kills > rounds // 5
     assert len(set(lengths)) > 1
-    done = subprocess.run(export, check=False, timeout=60, capture_output=True)
+    done = forkserver.run(export, check=False, timeout=60, capture_output=True)
     assert (done.returncode, done.stderr) == (int(lengths[-1] == total), b"")
     assert read(folder) == list(range(total))
     assert not (tmp_path / "folder.part").exists()
