@@ -81,9 +81,14 @@ def require() -> Callable[[str], str]:
 
 @pytest.fixture(autouse=True)
 def forked_readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes in which check, salvage and snapshots read a store have raxlog loaded, but for their own tests."""
-    if request.path.name not in ("test_check.py", "test_salvage.py", "test_snapshot.py"):
+    """The processes in which check, salvage and snapshots read a store have raxlog loaded, but for started_readers."""
+    if "started_readers" not in request.fixturenames:
         monkeypatch.setattr(subprocess_task, "subprocess", forkserver)
+
+
+@pytest.fixture
+def started_readers() -> None:
+    """Those processes are interpreters of their own, as a user's are: some tests of each command ask for it."""
 
 
 @pytest.fixture(scope="session", autouse=True)

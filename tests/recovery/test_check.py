@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def changed(path: Path, key: bytes, value: bytes | None) -> None:
         assert txn.delete(key) if value is None else txn.put(key, value)
 
 
+@pytest.mark.usefixtures("started_readers")
 def test_a_sound_store_has_no_problems_and_nothing_is_created_or_changed(copy: Path) -> None:
     before = everything_in(copy)
     parts: list[str] = []
@@ -96,6 +98,7 @@ def test_a_vanished_node_is_told_with_the_place_where_its_entries_were(copy: Pat
     assert any("the header counts" in problem.what for problem in report.problems if problem.kind == "header")
 
 
+@pytest.mark.usefixtures("started_readers")
 def test_damage_that_kills_lmdb_is_told_and_the_rest_is_looked_up(copy: Path) -> None:
     with PageFile(copy / "000001" / "data.mdb") as file:
         meta = file.metas()[0]
@@ -138,6 +141,7 @@ def test_check_beside_a_writer_sees_one_whole_state(copy: Path) -> None:
                         tx.stream(name).append({"n": number, "text": "x" * (number % 700)})
                 store.stream("orders").group("audit").read("one", count=5)
                 number += 1
+                time.sleep(0.001)  # so that the store does not grow by more than what a check reads meanwhile
 
     with Child(write) as writer:
         assert writer.heard() == "open"
@@ -199,6 +203,7 @@ def test_the_command_tells_by_its_status_and_in_json(raxlog_cli: Run, copy: Path
     assert raxlog_cli("check")[0] == 2
 
 
+@pytest.mark.usefixtures("started_readers")
 def test_the_process_that_is_killed_from_outside_is_told(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = subprocess.Popen.__init__
 

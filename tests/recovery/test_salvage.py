@@ -172,6 +172,7 @@ def untouched(found: list[tuple[set[int], bytes, list[raxlog.StreamID]]],
     return [(name, sid) for pages, name, ids in found if not pages & bad for sid in ids]
 
 
+@pytest.mark.usefixtures("started_readers")
 def test_a_sound_store_comes_over_whole(grown: tuple[Path, Truth], tmp_path: Path) -> None:
     parts: list[str] = []
     before = everything_in(grown[0])

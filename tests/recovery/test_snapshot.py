@@ -27,6 +27,7 @@ MEGABYTES = 1024 if LONG else 50
 STARS = {"pad": "*" * 800}
 
 
+@pytest.mark.usefixtures("started_readers")
 def test_a_snapshot_is_a_store_at_rest_with_the_same_records(store: raxlog.Store, tmp_path: Path) -> None:
     fill(store)
     made = store.snapshot(tmp_path / "s")
@@ -306,6 +307,7 @@ def test_a_damaged_record_comes_into_no_snapshot(tmp_path: Path) -> None:
         assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.usefixtures("started_readers")
 def test_damage_that_kills_its_reader_is_an_error_only(store: raxlog.Store) -> None:
     with pytest.raises(raxlog.CorruptionError, match="SIGBUS"):
         subprocess_task.run(die, {"by": signal.SIGBUS})

@@ -152,7 +152,7 @@ overlay, below, theirs = Overlay(0), [b"c", b"g"], dict.fromkeys((b"a", b"e", b"
 for lsn, key in enumerate((b"b", b"d", b"f", b"g", b"h"), 1):
     overlay.write(key, b"log", lsn)
 seen = [(key, b"lmdb" if key == b"c" else b"log") for key in (b"b", b"c", b"d", b"f", b"g", b"h")]
-left = gap = count = 0
+left = gap = 0
 
 def turn():  # a transaction of another thread writes, or is undone
     if b"e" in overlay.rows:
@@ -162,15 +162,20 @@ def turn():  # a transaction of another thread writes, or is undone
             overlay.write(key, b"later", 100)
 
 def trace(frame, event, _):
-    global left, count
     if frame.f_code not in codes:
         return None
     frame.f_trace_opcodes = True
+    return step
+
+def step(frame, event, _):
+    global left
     if event == "opcode":
-        left, count = left - 1, count + 1
-        if left in (0, -gap):
+        left -= 1
+        if left == 0 or left == -gap:
             turn()
-    return trace
+            if left == -gap:  # the last time
+                sys.settrace(None)
+    return step
 
 def walk(cursor):
     found, there = [], cursor.first()
@@ -197,7 +202,7 @@ def walk_struck(begin, apart):
 
 expected = walk_struck(-1, 0)
 assert expected[:12] == seen + seen[::-1], expected
-steps = count
+steps = -1 - left
 for apart, every in (1, 11), (9, 13), (steps, 3):
     for begin in range(1, steps, every):
         got = walk_struck(begin, apart)

@@ -8,11 +8,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -128,13 +130,22 @@ class Asked:
         self._process.wait()
 
 
+@functools.cache
+def _compiled(compiler: str) -> bytes:
+    """The library, built once for all machines."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, "fake_machine.so")
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-x", "c", "-", "-o", str(library)],
+                       input=_LIBRARY.encode(), check=True)
+        return library.read_bytes()
+
+
 class FakeMachine:
     """What its processes take for the machine they run on."""
 
     def __init__(self, folder: Path, compiler: str) -> None:
         self._library, self.clock = folder / "fake_machine.so", folder / "machine"
-        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-x", "c", "-", "-o", str(self._library)],
-                       input=_LIBRARY.encode(), check=True)
+        self._library.write_bytes(_compiled(compiler))
         self._numbers = [0, 0, 0]
         self.start_again(0)
 
