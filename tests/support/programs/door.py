@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+
+import forkserver
 
 
 @contextmanager
@@ -20,10 +21,10 @@ def door(store: Path, *options: str) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def started(command: Sequence[str]) -> Iterator[tuple[str, int]]:
+def started(command: list[str]) -> Iterator[tuple[str, int]]:
     """A server that a command starts. It logs to a file: where a pipe is full that no test reads, it stands still."""
     with NamedTemporaryFile("ab") as log:
-        server = subprocess.Popen(command, stderr=log)
+        server = forkserver.Popen(command, stderr=log)
 
         def logged() -> str:
             return Path(log.name).read_text(encoding="utf-8", errors="replace")

@@ -37,7 +37,7 @@ _MOST = 1 << 17
 def _settings(environment: dict[str, str]) -> dict[str, str]:
     """What decides how Python and raxlog are loaded."""
     return {name: value for name, value in environment.items()
-            if name.startswith(("PYTHON", "RAXLOG_", "LC_", "LD_")) or name in ("LANG", "LANGUAGE", "HOME", "TZ")}
+            if name.startswith(("PYTHON", "RAXLOG_", "LC_", "LD_", "MALLOC_")) or name in ("LANG", "LANGUAGE", "HOME", "TZ")}
 
 
 _OURS, _PYTHON, _SETTINGS = os.getpid(), sys.executable, _settings(dict(os.environ))
@@ -141,6 +141,7 @@ def _load() -> None:
     import raxlog.aio  # noqa: PLC0415
     from raxlog.recovery import subprocess_task  # noqa: F401, PLC0415
     from raxlog.tools import cli  # noqa: F401, PLC0415
+    from raxlog.tools.resp import server  # noqa: F401, PLC0415
 
     for name in raxlog.__all__:
         with contextlib.suppress(Exception):
