@@ -44,7 +44,8 @@ def sales(tmp_path: Path) -> str:
 def read(folder: str | Path, known: dict[tuple[str, int, int], list[int]] | None = None) -> list[int]:
     """The numbers in the folder's files, in the order of their names; the names are checked.
 
-    ``known``: what earlier calls have read, by name, inode and time of the last change of any kind: it is not read again.
+    ``known``: what earlier calls have read, by name, inode and time of the last change of any
+    kind: it is not read again.
     """
     numbers: list[int] = []
     known = {} if known is None else known

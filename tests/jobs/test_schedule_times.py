@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import forkserver
 import pytest
 import raxlog
 from fake_machine import FakeMachine
@@ -154,7 +155,7 @@ class Night:
 
     def start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", WORK, str(self.path), str(self.chance.random()), self.zone, *CRONS]
-        return subprocess.Popen(command, env=self.machine.environment())
+        return forkserver.Popen(command, env=self.machine.environment())
 
     def kill(self, at: int) -> None:
         self.workers[at].send_signal(signal.SIGKILL)

@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import forkserver
 import pytest
 import raxlog
 from cli_runs import CLI, Run, one_line
@@ -44,7 +45,7 @@ def shop(tmp_path: Path) -> Path:
 def worked(folder: Path, function: str, *options: str) -> str:
     """Run the command until the group has nothing left; what it has printed."""
     command = [*CLI, "worker", f"shop:{function}", "s.rax", "jobs", "mail", *options]
-    worker = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, env=os.environ)
+    worker = forkserver.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, env=os.environ)
     with raxlog.open(folder / "s.rax", readonly=True) as store:
         group = store.stream("jobs").group("mail")
         deadline = time.monotonic() + 20
@@ -95,7 +96,7 @@ def test_a_worker_serves_several_groups_in_their_order(
         urgent.extend([{"n": n} for n in range(20, 25)])
     served = ("worker", "shop:send", "s.rax", "urgent", "mail", "--then", "jobs", "mail")
     command = [*CLI, *served, "--burst", "--max-deliveries", "1", *options]
-    done = subprocess.run(command, cwd=shop, env=os.environ, capture_output=True, text=True, check=False)
+    done = forkserver.run(command, cwd=shop, env=os.environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     sent = (shop / "sent").read_text().split()
     assert sorted(sent, key=int) == [str(n) for n in (0, 1, 2, *range(4, 10), *range(20, 25))]

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import forkserver
 import httpx
 import pytest
 from browser_pages import CHROMIUM, browser
@@ -60,7 +61,7 @@ def client(shop: Path) -> Iterator[TestClient]:
 @pytest.fixture
 def served(shop: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address that ``raxlog web`` prints, and its process."""
-    with subprocess.Popen([*CLI, "web", str(shop), "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    with forkserver.Popen([*CLI, "web", str(shop), "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True) as child:
         assert child.stdout is not None
         yield child.stdout.readline().strip(), child

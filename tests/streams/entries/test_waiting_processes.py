@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
 
+import forkserver
 import pytest
 import raxlog
 from raxlog.storage import clocks, crash_point
@@ -44,7 +45,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     processes = []
 
     def run(program: str, *arguments: object) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
+        process = forkserver.Popen(
             [sys.executable, "-c", program, *map(str, arguments)], text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )

@@ -8,8 +8,10 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -20,6 +22,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import forkserver
 
 # Loaded before libc. FAKE_MACHINE is a file of three numbers: seconds by which the wall clock has been set, for which
 # the machine has slept, and that the boot clock is behind; with .boot behind its name, the file that /proc shows as
@@ -41,23 +45,26 @@ static volatile long long *machine;
 static long long moved;
 static char boot[4096];
 
-__attribute__((constructor)) static void begin(void) {
+static void begin(void) {  /* as soon as it is told of a machine: a process may be a fork of one that was not */
     const char *path = getenv("FAKE_MACHINE"), *seconds = getenv("FAKE_NAMESPACE");
+    if (machine || !path) return;
     int file = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-    machine = mmap(0, 24, PROT_READ, MAP_SHARED, file, 0);
-    close(file);
     moved = seconds ? atoll(seconds) : 0;
     snprintf(boot, sizeof boot, "%s.boot", path);
+    machine = mmap(0, 24, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     int answer = syscall(SYS_clock_gettime, clock, now);
+    begin();
     if (machine && clock == CLOCK_REALTIME) now->tv_sec += machine[0] + machine[1];
     if (machine && clock == CLOCK_BOOTTIME) now->tv_sec += machine[1] - machine[2] + moved;
     return answer;
 }
 
 static const char *shown(const char *path) {
+    begin();
     return machine && !strcmp(path, "/proc/sys/kernel/random/boot_id") ? boot : path;
 }
 
@@ -131,21 +138,21 @@ class Asked:
 
 
 @functools.cache
-def _compiled(compiler: str) -> bytes:
-    """The library, built once for all machines."""
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder, "fake_machine.so")
-        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-x", "c", "-", "-o", str(library)],
-                       input=_LIBRARY.encode(), check=True)
-        return library.read_bytes()
+def _compiled(compiler: str) -> str:
+    """The library, for all machines: so one forkserver serves their processes."""
+    folder, ours = tempfile.mkdtemp(prefix="raxlog-fake-machine-"), os.getpid()
+    atexit.register(lambda: os.getpid() == ours and shutil.rmtree(folder))
+    library = os.path.join(folder, "fake_machine.so")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-x", "c", "-", "-o", library], input=_LIBRARY.encode(),
+                   check=True)
+    return library
 
 
 class FakeMachine:
     """What its processes take for the machine they run on."""
 
     def __init__(self, folder: Path, compiler: str) -> None:
-        self._library, self.clock = folder / "fake_machine.so", folder / "machine"
-        self._library.write_bytes(_compiled(compiler))
+        self._library, self.clock = _compiled(compiler), folder / "machine"
         self._numbers = [0, 0, 0]
         self.start_again(0)
 
@@ -172,12 +179,12 @@ class FakeMachine:
     def environment(self, namespace: int | None = None) -> dict[str, str]:
         """The variables of a process on it; ``namespace``: of a time namespace that has the boot clock ahead."""
         more = {} if namespace is None else {"FAKE_NAMESPACE": str(namespace)}
-        return {**os.environ, "LD_PRELOAD": str(self._library), "FAKE_MACHINE": str(self.clock), **more}
+        return {**os.environ, "LD_PRELOAD": self._library, "FAKE_MACHINE": str(self.clock), **more}
 
     @contextmanager
     def process(self, path: Path | None, *, readonly: bool = False, namespace: int | None = None) -> Iterator[Asked]:
         """A process with the store open; without ``path``, one that does so with ``begin(path, readonly)``."""
-        with subprocess.Popen([sys.executable, "-c", _PROGRAM], env=self.environment(namespace), text=True,
+        with forkserver.Popen([sys.executable, "-c", _PROGRAM], env=self.environment(namespace), text=True,
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             try:
                 asked = Asked(process)

@@ -6,7 +6,8 @@
 The program is a child of the test, as any that subprocess starts, and a whole Python with a main module, an end and a
 status of its own. What it does not do is to load raxlog, which takes ten times as long as starting Python itself. A
 test that is about loading starts an interpreter with subprocess. So does this module for a program with options of
-Python's or a variable that changes what is loaded (``-X``, RAXLOG_PURE), or with limits or a group of its own.
+Python's (``-X``), or with limits or a group of its own. Variables that change what is loaded (RAXLOG_PURE, LD_PRELOAD)
+want a server of their own, which the third program with the same ones begins.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import subprocess
 import sys
 import threading
 import types
+from collections import Counter
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -34,15 +36,20 @@ _SUBREAPER = 36  # prctl(2): a process whose parent has ended gets the nearest a
 _MOST = 1 << 17
 
 
-def _settings(environment: dict[str, str]) -> dict[str, str]:
+Settings = tuple[tuple[str, str], ...]
+
+
+def _settings(environment: dict[str, str]) -> Settings:
     """What decides how Python and raxlog are loaded."""
-    return {name: value for name, value in environment.items()
-            if name.startswith(("PYTHON", "RAXLOG_", "LC_", "LD_", "MALLOC_")) or name in ("LANG", "LANGUAGE", "HOME", "TZ")}
+    return tuple(sorted((name, value) for name, value in environment.items() if name.startswith((
+        "PYTHON", "RAXLOG_", "LC_", "LD_", "MALLOC_")) or name in ("LANG", "LANGUAGE", "HOME", "TZ")))
 
 
-_OURS, _PYTHON, _SETTINGS = os.getpid(), sys.executable, _settings(dict(os.environ))
+_MANY = 3  # programs, for which a server is worth its start
+_OURS, _PYTHON = os.getpid(), sys.executable
 _starting = threading.Lock()
-_servers: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []  # none, or one
+_asked = Counter({_settings(dict(os.environ)): _MANY})
+_servers: dict[Settings, tuple[socket.socket, subprocess.Popen[bytes]]] = {}
 
 
 def run(*arguments: Any, check: bool = False, timeout: float | None = None, capture_output: bool = False,
@@ -71,11 +78,13 @@ class Popen(subprocess.Popen[Any]):
     def _execute_child(self, *given: Any) -> None:
         asked = inspect.signature(subprocess.Popen._execute_child).bind(self, *given).arguments
         environment = dict(os.environ if asked["env"] is None else asked["env"])
-        if os.getpid() != _OURS or not _is_plain(asked) or _settings(environment) != _SETTINGS:
+        settings = _settings(environment)
+        _asked[settings] += 1
+        if os.getpid() != _OURS or not _is_plain(asked) or _asked[settings] < _MANY:
             super()._execute_child(*given)
             return
         with _starting:
-            server = _server()
+            server = _server(settings)
             request = pickle.dumps((
                 [os.fsdecode(one) for one in asked["args"][1:]], environment, os.fsdecode(asked["cwd"] or os.getcwd()),
             ))
@@ -85,7 +94,7 @@ class Popen(subprocess.Popen[Any]):
                 socket.send_fds(server, [request], [n if file == -1 else file for n, file in enumerate(files)])
                 answer = server.recv(100)
             except BaseException:  # what comes next from it would be the answer to this
-                _servers.pop()[0].close()
+                _servers.pop(settings)[0].close()
                 raise
             finally:
                 _subreaper(False)
@@ -113,20 +122,21 @@ def _subreaper(on: bool) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def _server() -> socket.socket:
+def _server(settings: Settings) -> socket.socket:
     """It is started once, and ends with this process."""
-    if not _servers:
+    if settings not in _servers:
+        others = {name: value for name, value in os.environ.items() if not _settings({name: value})}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = subprocess.Popen([_PYTHON, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()],
-                                       stdin=subprocess.DEVNULL)
-        _servers.append((ours, process))
-    return _servers[0][0]
+                                       stdin=subprocess.DEVNULL, env=others | dict(settings))
+        _servers[settings] = ours, process
+    return _servers[settings][0]
 
 
 @atexit.register
 def _end() -> None:
-    for ours, process in _servers if os.getpid() == _OURS else ():
+    for ours, process in _servers.values() if os.getpid() == _OURS else ():
         ours.close()
         process.kill()  # it may not see that: a fork of this process may have the socket, too
         process.wait()
