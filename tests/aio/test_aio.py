@@ -7,7 +7,6 @@ import gc
 import inspect
 import os
 import random
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 import raxlog.aio
@@ -478,7 +478,7 @@ def test_a_program_that_never_closes_its_store_ends(path: Path) -> None:
         "    return store\n"
         "kept = asyncio.run(main())\n"
     )
-    child = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, timeout=30, text=True,
+    child = forkserver.run([sys.executable, "-c", program, str(path)], capture_output=True, timeout=30, text=True,
                            check=False)
     assert (child.returncode, child.stderr) == (0, "")
     with raxlog.open(path) as store:

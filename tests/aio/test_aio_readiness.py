@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+import forkserver
 import pytest
 import raxlog
 import raxlog.aio
@@ -25,7 +25,7 @@ def test_it_wakes_for_a_commit_of_another_process_and_delivers_nothing(path: Pat
                         store.readiness({"jobs": "$", "other": "0"}, timeout=20) as plain):
                 waiting = asyncio.create_task(plain())
                 await asyncio.sleep(0.1)
-                await asyncio.to_thread(subprocess.run, [sys.executable, "-c", APPEND, str(path)], check=True)
+                await asyncio.to_thread(forkserver.run, [sys.executable, "-c", APPEND, str(path)], check=True)
                 assert await ready()
                 assert await waiting
                 assert store.plain.stream("jobs").group("g").info().pending == 0

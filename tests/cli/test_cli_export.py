@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
+import forkserver
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -239,7 +240,7 @@ def test_ctrl_c_leaves_nothing_behind(sales: str, tmp_path: Path) -> None:
     )
     out = tmp_path / "out.parquet"
     command = [sys.executable, "-c", script, "export", sales, "orders", str(out)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as child:
+    with forkserver.Popen(command, stderr=subprocess.PIPE) as child:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline and not list(tmp_path.glob("out.parquet.part-*")):
             time.sleep(0.02)
@@ -254,7 +255,7 @@ def test_ctrl_c_leaves_nothing_behind(sales: str, tmp_path: Path) -> None:
 
 def test_a_progress_bar_is_drawn_on_a_terminal_only(sales: str, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    done = subprocess.run([*CLI, "export", sales, "orders", str(tmp_path / "a.parquet")],
+    done = forkserver.run([*CLI, "export", sales, "orders", str(tmp_path / "a.parquet")],
                           stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=True,
                           env=os.environ | {"TERM": "xterm", "COLUMNS": "120"})  # fmt: skip
     os.close(theirs)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import forkserver
 import pytest
 import raxlog
 import zstandard
@@ -196,7 +197,7 @@ def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path: Path) -> None:
     tmp_path.mkdir()
     (tmp_path / "a.txt").write_text("line\n" * 3000)
     ours, theirs = pty.openpty()
-    done = subprocess.run([*CLI, "import", str(tmp_path / "s.rax"), "log", str(tmp_path / "a.txt")],
+    done = forkserver.run([*CLI, "import", str(tmp_path / "s.rax"), "log", str(tmp_path / "a.txt")],
                           stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=True,
                           env=os.environ | {"TERM": "xterm", "COLUMNS": "120"})  # fmt: skip
     os.close(theirs)

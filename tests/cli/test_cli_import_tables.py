@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import forkserver
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -271,7 +271,7 @@ def test_a_pipe_gives_a_stream_of_arrow_and_a_redirected_file_gives_any(raxlog_c
             assert len(entries("s.rax", "pipe")) == 4000
         with open("a.data", "rb") as file:
             command = [sys.executable, "-m", "raxlog", "import", "s.rax", f"file{name}"]
-            assert subprocess.run(command, stdin=file, capture_output=True, timeout=60, check=False).returncode == 0
+            assert forkserver.run(command, stdin=file, capture_output=True, timeout=60, check=False).returncode == 0
         assert len(entries("s.rax", f"file{name}")) == 4000
 
 

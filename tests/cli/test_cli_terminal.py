@@ -31,7 +31,7 @@ def on_terminal(*arguments: str, **env: str) -> tuple[bytes, bytes]:
     """What a command prints on two terminals, its stdout and its stderr."""
     ends = [pty.openpty(), pty.openpty()]
     env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"} | env
-    subprocess.run([*CLI, *arguments], stdout=ends[0][1], stderr=ends[1][1], timeout=60, check=False, env=env)
+    forkserver.run([*CLI, *arguments], stdout=ends[0][1], stderr=ends[1][1], timeout=60, check=False, env=env)
     seen = []
     for ours, theirs in ends:
         os.write(theirs, b"\0")  # so that a read of nothing returns

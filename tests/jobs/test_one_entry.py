@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+import forkserver
 import pytest
 import raxlog
 import raxlog.aio
@@ -444,7 +444,7 @@ def test_a_coroutine_that_stops_the_loop_or_ends_it_does_not_end_the_command(
         "        loop = asyncio.get_running_loop()\n        loop.call_soon(sys.exit if n else loop.stop)\n"
         "        await asyncio.sleep(0.01)\n")
     command = [*CLI, "worker", "shop:handle", store.path, "jobs", "mail", "--burst"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=SOON)
+    forkserver.run(command, cwd=tmp_path, check=True, timeout=SOON)
     with raxlog.open(store.path) as opened:
         left = opened.stream("jobs").group("mail")
         assert (left.lag, left.pending().total) == (0, 0)

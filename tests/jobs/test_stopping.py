@@ -10,6 +10,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import forkserver
 import pytest
 import raxlog
 from cli_runs import CLI
@@ -85,7 +86,7 @@ def ended_in(command: list[str], folder: Path, number: signal.Signals, until: st
 
     One that ``catches`` SIGTERM is waited for until it does, as the system shows: a busy machine takes long to begin.
     """
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as program:
+    with forkserver.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as program:
         try:
             assert program.stdout is not None
             while until and until not in (line := program.stdout.readline()):

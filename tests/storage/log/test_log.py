@@ -372,7 +372,7 @@ def test_a_reader_beside_a_writer_sees_all_that_was_acknowledged(path: Path) -> 
         for n in range(200):
             store.stream("s").append({"n": n, "x": "y" * 500})
             if n % 50 == 49:
-                seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+                seen = forkserver.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
                 assert int(seen.stdout) == n + 1
 
 

@@ -7,7 +7,6 @@ every function. What stands in its ``with counted():`` is counted.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -43,7 +42,9 @@ def counted() -> Iterator[None]:
 
 def calls_of(program: str, folder: Path) -> Counter[str]:
     """The calls that the program made within ``counted()``; it finds an open ``store``, in a new folder."""
-    ran = subprocess.run(
+    import forkserver  # noqa: PLC0415 - the program imports this file, and does not find that one
+
+    ran = forkserver.run(
         [sys.executable, "-c", _PRELUDE + program + "\nstore.close()\nprint(repr(dict(calls)))", str(folder / "s.rax")],
         env={**os.environ, "RAXLOG_PURE": "1"}, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=120,
         check=False,
