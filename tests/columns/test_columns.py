@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 import raxlog
 from arrow_cases import VALUES, column_of, entries_of, node_of, some_nodes, table_of
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog.stream.columns.arrow import Tally, batches, projection
@@ -66,7 +67,7 @@ def test_any_window_of_ids_holds_what_range_reads_there(seed: int) -> None:
         assert rows == [(ms, seq, dict(pairs)) for ms, seq, pairs in entries_of(nodes, start, end)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=70)), min_size=1, max_size=4),
                           st.booleans()), min_size=1, max_size=12), st.integers(1, 5))
 def test_no_entries_make_the_decoder_differ(rows: list[tuple[list[tuple[bytes, bytes]], bool]], size: int) -> None:
@@ -141,7 +142,7 @@ def test_a_part_of_an_id_beyond_a_bigint_is_null_or_an_error_by_the_mode() -> No
 # -- values of a type ---------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.one_of(st.integers(-2**70, 2**70).map(str),
                           st.from_regex(r"[ ]?[-+]?0*[0-9]{0,21}[ x]?", fullmatch=True)), min_size=1, max_size=20))
 def test_a_bigint_and_an_int_are_what_the_digits_say_if_they_fit(texts: list[str]) -> None:
@@ -157,7 +158,7 @@ def test_a_bigint_and_an_int_are_what_the_digits_say_if_they_fit(texts: list[str
     assert column_of(values, "int") == [read(text, 32) for text in texts]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.one_of(st.floats().map(repr), st.integers().map(str), st.decimals(allow_nan=False).map(str),
                           st.from_regex(r"[-+]?[0-9]{0,25}\.?[0-9]{0,25}([eE][-+]?[0-9]{0,3})?", fullmatch=True)),
                 min_size=1, max_size=20))
@@ -182,7 +183,7 @@ def test_a_double_may_be_named_but_not_be_anything_python_takes() -> None:
     assert repr(column_of([b"NaN", b"-nan"], "double")) == "[nan, nan]"
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.one_of(st.decimals(allow_nan=False, allow_infinity=False).map(str),
                           st.integers(-10**40, 10**40).map(str), st.integers(-2**63, 2**63 - 1).map(str),
                           st.from_regex(r"[-+]?[0-9]{0,22}\.[0-9]{0,22}(e-?[0-9]{1,2})?", fullmatch=True)),
@@ -220,7 +221,7 @@ def test_a_boolean_is_what_spark_takes_for_one() -> None:
     assert column_of([*yes, *no, *bad], "boolean") == [True] * 6 + [False] * 6 + [None] * 9
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.datetimes(), min_size=1, max_size=10), st.integers(-18 * 60, 18 * 60))
 def test_a_timestamp_of_iso_8601_is_the_moment_it_names(moments: list[datetime], offset: int) -> None:
     texts = []
@@ -477,7 +478,7 @@ LEAVES = st.one_of(st.none(), st.integers(-130, 130), st.booleans(), st.floats(w
                    st.text(max_size=4))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
     st.sampled_from("abc"), inner, max_size=3), max_leaves=8), min_size=1, max_size=20))
 def test_nested_columns_hold_what_json_has_if_all_of_it_is_of_its_type(values: list[Any]) -> None:

@@ -21,10 +21,11 @@ import pytest
 import raxlog
 import raxlog.duckdb
 import raxlog.polars
+from examples import examples
 from raxlog.stream.columns.arrow import Tally
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
-CASES = 60
+CASES = examples(60)
 SCHEMA = pa.schema([
     ("id_ms", pa.int64()), ("id_seq", pa.int64()), ("item", pa.string()), ("qty", pa.int32()), ("day", pa.date32()),
     ("price", pa.decimal128(8, 2)), ("began", pa.timestamp("us")), ("tags", pa.list_(pa.string())),

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import raxlog
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog.stream.columns.texts import columns_of, plain, storable, texts
@@ -56,7 +57,7 @@ def stored(entries: Any, **limits: Any) -> tuple[bytes, list[raxlog.StreamID]]:
 
 @given(tables(), st.sampled_from([{}, {"node_max_bytes": 300}, {"node_max_entries": 7}, {"compression": "zstd"}]),
        st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_columns_are_stored_byte_for_byte_as_rows_are(table: list[list[Any]], limits: dict[str, Any],
                                                       data: st.DataObject) -> None:
     names = NAMES[: len(table)]

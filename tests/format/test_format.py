@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import raxlog
 import second_reader
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raw_records import raw_records, resealed
@@ -110,7 +111,7 @@ def test_deletions_trims_and_compaction_leave_what_the_page_says(
     stream = store.stream("log", **limits)
     chance = random.Random(20)
     ids = []
-    for _ in range(15):
+    for _ in range(examples(15, 15)):
         ids += stream.extend(
             {"user": f"user-{chance.randrange(50)}", "n": chance.randrange(1 << 40), "path": "/a/b"}
             for _ in range(400)
@@ -216,7 +217,7 @@ _OPERATION = st.one_of(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     operations=st.lists(_OPERATION, min_size=1, max_size=25),
     limits=st.sampled_from(sorted(LIMITS)),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog.storage.errors import CorruptionError
@@ -75,7 +76,7 @@ def marked_below(kept: list[tuple[int, int]], x: int) -> int:
     return sum(max(0, min(stop, x) - start) for start, stop in kept)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(wanted=spans, asked=st.lists(ordinals, min_size=2, max_size=8))
 def test_counts_are_those_of_a_plain_list_of_spans(
     environment: lmdb.Environment, wanted: list[tuple[int, int]], asked: list[int]
@@ -99,7 +100,7 @@ def test_counts_are_those_of_a_plain_list_of_spans(
         txn.abort()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     marked=st.one_of(
         st.sets(st.integers(0, 300), max_size=250),
@@ -122,7 +123,7 @@ def test_select_finds_what_counting_one_by_one_finds(
         txn.abort()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     wanted=spans,
     at=ordinals,
@@ -337,7 +338,7 @@ notes = st.dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(noted=notes, asked=st.lists(ordinals, max_size=10), at=ordinals)
 def test_floor_is_the_last_note_not_above(
     environment: lmdb.Environment, noted: dict[int, int], asked: list[int], at: int

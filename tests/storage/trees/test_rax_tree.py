@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rax_cases import any_keys, filled, in_memory, stream_id, stream_ids, writing
@@ -17,7 +18,7 @@ def txn():
         yield txn
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(keys=st.lists(any_keys | stream_ids, max_size=40))
 def test_after_inserts_alone_every_node_is_as_redis_builds_it(keys):
     with writing() as txn:

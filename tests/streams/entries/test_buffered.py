@@ -21,6 +21,7 @@ import pytest
 import raxlog
 from buffered_workloads import committed
 from children import Child
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog import StreamID
@@ -30,7 +31,6 @@ from raxlog.stream.entries import write_buffer
 from raxlog.stream.group import deliver as group_read_module
 from raxlog.stream.group import group as group_module
 
-LONG = bool(os.environ.get("RAXLOG_LONG"))
 Say = Callable[[Any], None]
 
 
@@ -139,7 +139,7 @@ def contents(store: raxlog.Store) -> list[Any]:
     return told
 
 
-@settings(max_examples=400 if LONG else 60)
+@settings(max_examples=examples(60, 400))
 @given(st.lists(CALLS, max_size=40))
 def test_the_same_calls_give_the_same_answers_and_the_same_store_as_with_commits(
     calls: list[tuple[Any, ...]]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import raxlog
 from counting import commits_of
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog import InvalidArgument
@@ -48,7 +49,7 @@ def outcome(call: Callable[[], Any]) -> Any:
         return KeyError
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(calls=st.lists(CALLS, max_size=12), together=st.booleans(), text=st.booleans())
 def test_the_calls_of_a_dict_do_what_they_do_in_one(
     tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[Any, ...]], together: bool, text: bool

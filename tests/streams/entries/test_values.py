@@ -21,6 +21,7 @@ import pytest
 import raxlog
 import raxlog.aio
 from cli_runs import Run
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog import InvalidArgument, InvalidFields, MalformedValue, StreamID
@@ -93,7 +94,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
         yield opened
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_what_is_appended_under_a_codec_comes_back_through_every_reading(tmp_path_factory: Any, data: Any) -> None:
     codec = data.draw(st.sampled_from(sorted(VALUES)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import reference_listpack as reference
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog import CorruptionError, InvalidArgument
@@ -179,7 +180,7 @@ def test_no_element_begins_outside_the_list():
         lp.insert(pack, 6, b"x", "beside")
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(texts, min_size=1, max_size=6), st.data())
 def test_changed_bytes_give_an_error_or_a_list_that_can_be_walked(values, data):
     pack = bytearray(reference.listpack(values))

@@ -6,6 +6,7 @@ import random
 
 import pytest
 import reference_listpack as reference
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog import CorruptionError, Entry
@@ -71,7 +72,7 @@ def test_the_golden_vector_of_redis():
     ]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(entry_lists, st.data())
 def test_a_node_is_byte_for_byte_the_reference_and_reads_back(entries, data):
     ms, seq = entries[0][:2]
@@ -324,7 +325,7 @@ def test_a_node_that_counts_more_than_it_can_hold_is_refused_before_it_is_writte
         NodeBuilder.open(len(body).to_bytes(4, "little") + body[4:], 1000, 5)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_random_damage_never_crashes_a_reader(data):
     rng = random.Random(data.draw(st.integers(0, 1 << 32), label="seed"))

@@ -17,6 +17,7 @@ from typing import Any
 import lmdb
 import pytest
 import raxlog
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog.storage.format import keys, records
@@ -111,7 +112,7 @@ def test_limits_that_are_given_split_where_redis_does(tmp_path: Path) -> None:
     assert len(nodes(tmp_path / "store.rax")) == 10
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(sizes, min_size=1, max_size=40), st.sampled_from(["none", "zstd", "compact"]), st.integers(0, 99))
 def test_sizes_that_mix_are_split_alike_by_append_and_extend_and_fill_their_pages(
     wanted: list[int], compression: str, seed: int
