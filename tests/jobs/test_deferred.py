@@ -486,7 +486,7 @@ def test_a_clock_that_is_set_by_an_hour_loses_repeats_and_forgets_nothing(store,
     machine = FakeMachine(tmp_path, require("cc"))
     set_clock = machine.set_clock
     jobs.create_group("workers", "$", create_stream=True)
-    with subprocess.Popen([sys.executable, "-c", READ, str(store.path)], env=machine.environment(),
+    with forkserver.Popen([sys.executable, "-c", READ, str(store.path)], env=machine.environment(),
                           stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout.readline() == "ready\n"
         jobs.defer({"n": 2}, delay=3500)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 
+import forkserver
 import pytest
 import raxlog
 import raxlog.aio
@@ -623,7 +624,7 @@ def test_a_clock_that_is_set_by_an_hour_or_ten_years_either_way_repeats_nothing(
     jobs = store.stream("jobs")
     machine = FakeMachine(tmp_path, require("cc"))
     jobs.create_group("workers", "0", create_stream=True)
-    with subprocess.Popen([sys.executable, "-c", READ, str(store.path)], env=machine.environment(),
+    with forkserver.Popen([sys.executable, "-c", READ, str(store.path)], env=machine.environment(),
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
         said: list[str] = []
         threading.Thread(target=lambda: said.extend(reader.stderr), daemon=True).start()
