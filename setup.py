@@ -46,7 +46,8 @@ DIRECTIVES = {
 # happens to be compiled, and keeps all of Python's rules.
 TYPED = {**DIRECTIVES, "boundscheck": False, "wraparound": False, "cdivision": True}
 # These have C types for attributes and calls alone: what they index comes from Python, or from disk.
-INDEXED = {"raxlog.storage.folder.store_files", "raxlog.storage.locks.writer_lock", "raxlog.stream.entries.header"}
+INDEXED = {"raxlog.storage.folder.store_files", "raxlog.storage.locks.writer_lock", "raxlog.stream.entries.header",
+           "raxlog.stream.group.deliver", "raxlog.stream.group.state"}
 
 _spec = importlib.util.spec_from_file_location("kernels", ROOT / "storage" / "kernels.py")
 assert _spec is not None
