@@ -523,8 +523,8 @@ def _behind(txn: WriteTransaction, stream: StreamWriter, group: GroupState, last
     """
     place, found = group.place, list[Entry]()
     walk = place.walk
-    if not (count is None or walk is None or place.header is not stream.stored or place.last != last
-            or last[1] == MAX64):
+    is_as_it_was = place.header is not None and place.header is stream.stored
+    if count is not None and walk is not None and is_as_it_was and place.last == last and last[1] < MAX64:
         try:
             found, walk = walk_on(place.listpack, walk.master_ms, walk.master_seq, last[0], last[1] + 1, count, walk)
         except CorruptionError:
