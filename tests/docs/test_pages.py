@@ -19,6 +19,7 @@ from page_runs import blocks, matches, run_page
 from raxlog.storage import clocks
 from raxlog.stream.group.job import Status
 from raxlog.tools import cli
+from spark_scans import spark_home
 
 pytestmark = pytest.mark.docs
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -45,6 +46,8 @@ def test_what_a_page_shows_is_what_happens(name: str, tmp_path: Path, monkeypatc
     for module in NEEDS.get(name, ()):
         pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
+    if "pyspark" in NEEDS.get(name, ()):
+        monkeypatch.setenv("SPARK_HOME", spark_home())
     monkeypatch.setattr(clocks, "monotonic", clocks.monotonic)  # a page may move it
     assert run_page(DOCS / f"{name}.md", tmp_path) > 0
 

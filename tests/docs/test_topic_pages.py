@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import raxlog
 from page_runs import blocks, run_page
+from spark_scans import spark_home
 
 pytestmark = pytest.mark.docs
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -112,6 +113,7 @@ def test_the_python_of_spark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     pyspark = pytest.importorskip("pyspark")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("SPARK_HOME", spark_home())
     before = {
         0: ORDERS + 'store.snapshot("backup.rax")\n',
         2: "query.awaitTermination()\ndf = orders.drop('id_ms')\n",

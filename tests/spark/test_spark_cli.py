@@ -279,6 +279,7 @@ def test_sparks_own_programs_need_the_variable_alone(
         command += [str(tmp_path / "program.py"), thousand]
     there = environment()
     there["PYTHONPATH"] += f"{os.pathsep}{DISCOVERY}"
+    del there["SPARK_HOME"]  # the programs find it
     done = subprocess.run(
         command, input=TYPED, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
         env=os.environ | there | {"THOUSAND": thousand, "PYSPARK_DRIVER_PYTHON_OPTS": "-i"})

@@ -30,7 +30,7 @@ import s3fs
 from loopback import free_port
 from raxlog.recovery.snapshot import manifest
 from s3_server import S3Server
-from spark_scans import JVM
+from spark_scans import JVM, spark_home
 
 pytestmark = pytest.mark.spark
 
@@ -149,7 +149,7 @@ def environment(python: Path, temporary: Path) -> dict[str, str]:
     temporary.mkdir(parents=True, exist_ok=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK", "PYSPARK"))}
     return kept | {
-        "SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python),
+        "SPARK_HOME": spark_home(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python),
         "TMPDIR": str(temporary), "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": JVM, "SPARK_SUBMIT_OPTS": JVM,
     }

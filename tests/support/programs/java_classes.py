@@ -33,6 +33,7 @@ def main() -> None:
     """Print the options of a Java that is given the archive."""
     archive = Path(sys.argv[1]).resolve()
     os.environ |= environment() | {"SPARK_SUBMIT_OPTS": f"{JVM} -XX:ArchiveClassesAtExit={archive} -Xlog:disable"}
+    del os.environ["SPARK_HOME"]  # the archive is for the files of the folders that it names, if those are still there
     with tempfile.TemporaryDirectory() as folder:
         use_spark(Path(folder))
     print(f"{JVM} -XX:SharedArchiveFile={archive} -Xlog:disable")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
+import importlib.util
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,8 +39,24 @@ def environment() -> dict[str, str]:
     return {
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": spark_home(),
     }
+
+
+@functools.cache
+def spark_home() -> str:
+    """Spark's folder without its archive of pyspark, from which every Python it starts would compile all anew.
+
+    That takes a second of each, and of the ten that Spark gives it. What the archive holds is installed, too.
+    """
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        return ""
+    folder = Path(tempfile.mkdtemp(prefix="spark-home-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name in ("bin", "jars"):
+        (folder / name).symlink_to(Path(found.origin).with_name(name))
+    return str(folder)
 
 
 def reading(spark: Any, path: Path | str, stream: str = "orders", **options: Any) -> Any:
