@@ -1,4 +1,4 @@
-"""A real Spark for the tests, and a history of over a million entries to read with it.
+"""A real Spark for the tests, and a history of very many entries to read with it.
 
 A test file asks for it as its plugin. Fixtures: ``spark`` (one local session for all test files
 of a process), ``history`` (built once a run, by the first process that needs it).
@@ -50,7 +50,7 @@ def spark(require: Callable[[str], str], tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A snapshot with a stream "orders" of a million entries, after deletions and trims.
+    """A snapshot with a stream "orders" of ENTRIES entries, after deletions and trims.
 
     Nodes raw and compressed, of one page and of four; fields that all entries share and fields
     that few have; IDs close together and far apart. Built by the first process that needs it.
