@@ -23,7 +23,7 @@ from spark_scans import killed, reading, refusal
 pytest_plugins = ["spark_session"]
 
 LONG = os.environ.get("RAXLOG_LONG") == "1"
-KILLS = 20 if LONG else 3
+KILLS = 20 if LONG else 2
 ROWS = 40_000
 EVENTS = ("id n", "timestamp_micros(1700000000000000 + pmod(hash(id), 9000) * 700L) at", "concat('v', id % 7) item")
 
