@@ -121,7 +121,8 @@ def test_the_python_of_spark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         4: 'rows = spark.readStream.format("raxlog").schema("item string").option("path", "events.rax")'
            '.option("stream", "orders").option("startingOffsets", "earliest").load()\n',
     }
-    options = '{"spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "2"}'
+    options = '{"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", ' \
+              '"spark.sql.shuffle.partitions": "2"}'
     instead = {"session()": f'session("local[2]", {options})',
                '"checkpointLocation", "checkpoint").start()':
                '"checkpointLocation", "checkpoint2").trigger(availableNow=True).start().awaitTermination()'}
