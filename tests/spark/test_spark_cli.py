@@ -95,24 +95,6 @@ def test_scan_says_how_to_get_java(thousand: str, tmp_path: Path) -> None:
     assert "openjdk" in one_line(told.stderr)
 
 
-@pytest.mark.spark
-def test_scan_runs_sql_over_a_stream_and_prints_a_table(thousand: str, require: Callable[[str], str]) -> None:
-    require("java")
-    query = "select item, count(*) many, sum(qty) qty from entries group by item order by item"
-    told = subprocess.run(
-        [*CLI, "scan", thousand, "orders", "--schema", "item string, qty int", "--sql", query, "--cores", "2"],
-        env=os.environ | environment(), capture_output=True, timeout=300, check=False,
-    )
-
-    assert told.returncode == 0, told.stderr.decode()[-2000:]
-    assert told.stdout.decode().splitlines() == [
-        "item  many     qty",
-        "book   500  249500",
-        "pen    500  250000",
-    ]
-    assert told.stderr == b""
-
-
 ONE_AFTER_THE_OTHER = """
 import json, sys
 from raxlog.tools.cli import main
@@ -122,14 +104,16 @@ for arguments in json.loads(sys.argv[1]):
 
 
 @pytest.mark.spark
-def test_on_stderr_is_one_clear_line_of_what_spark_refuses_and_raxlogs_own_warnings(
+def test_scan_prints_a_table_and_on_stderr_one_clear_line_of_what_spark_refuses_and_raxlogs_own_warnings(
     thousand: str, tmp_path: Path, require: Callable[[str], str]
 ) -> None:
     require("java")
     with raxlog.open(tmp_path / "live.rax") as store:
         store.stream("orders").trim(maxlen=5)
+    query = "select item, count(*) many, sum(qty) qty from entries group by item order by item"
     scans: list[tuple[list[str], int, list[str]]] = [  # the first one starts Java, which prints where that began
         ([str(tmp_path / "live.rax"), "orders", "--start", "1500"], 0, ["may have been trimmed away"]),
+        ([thousand, "orders", "--schema", "item string, qty int", "--sql", query, "--cores", "2"], 0, []),
         ([thousand, "orders", "--sql", "select 1 from nothing"], 2,
          ["does not name the table 'entries'", "is not there: the stream is the table 'entries'"]),
         ([thousand, "orders", "--sql", "select itm from entries"], 2, ["`itm` cannot be resolved. Did you mean"]),
@@ -150,6 +134,11 @@ def test_on_stderr_is_one_clear_line_of_what_spark_refuses_and_raxlogs_own_warni
             assert wanted in line
     assert left == []
     assert done.stdout.split()[3] == "1995", done.stdout
+    assert done.stdout.splitlines()[-3:] == [
+        "item  many     qty",
+        "book   500  249500",
+        "pen    500  250000",
+    ]
 
 
 def test_sql_that_cannot_be_is_refused_before_java_starts_and_no_other(
