@@ -4,7 +4,7 @@ cimport cython
 from .cursor cimport cursor_over
 from ..system_calls cimport seek
 from .ring cimport Ring, decode, encode_record, read_u32, seal_record
-from .transaction cimport Overlay, Version, View, WriteTransaction, run_of
+from .transaction cimport Overlay, Version, View, WriteTransaction, run_of, write_over
 
 cdef class Room:
     cdef public Ring ring

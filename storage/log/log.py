@@ -83,7 +83,7 @@ from .ring import (
     seal_record,  # cimport
     unseal_applied,
 )
-from .transaction import Overlay, View, WriteTransaction, run_of  # cimport
+from .transaction import Overlay, View, WriteTransaction, run_of, write_over  # cimport
 
 SOURCE_HASH = ""
 
@@ -468,7 +468,7 @@ class Log:
             applied = words[APPLIED]
             if applied > self.overlay.floor:
                 self.prune(applied)
-            txn = self.transaction = WriteTransaction(self, self.overlay)
+            txn = self.transaction = write_over(self, self.overlay)
         return txn
 
     def cursor(self, view: View) -> Any:

@@ -10,6 +10,14 @@ cdef class Version:
     cdef public Version older
     cdef public bint listed
 
+cdef inline Version version_of(unsigned long long lsn, bytes value, Version older, bint listed):
+    cdef Version made = Version.__new__(Version)
+    made.lsn = lsn
+    made.value = value
+    made.older = older
+    made.listed = listed
+    return made
+
 cdef class Overlay:
     cdef public unsigned long long floor
     cdef public dict rows
@@ -78,3 +86,12 @@ cdef class WriteTransaction(View):
     cpdef object flush(self)
     cpdef object commit(self)
     cpdef object abort(self)
+
+cdef inline WriteTransaction write_over(object log, Overlay overlay):
+    cdef WriteTransaction made = WriteTransaction.__new__(WriteTransaction)
+    made.stand(log, None, overlay, True)
+    made.warm = {}
+    made.dirty = {}
+    made.touched = {}
+    made.written = -1
+    return made

@@ -59,6 +59,9 @@ class Version:
         self.listed: bool = listed  # of the newest version: whether its key is in the order
 
 
+version_of = Version  # cimport
+
+
 class Overlay:
     """The changes of (floor, …] of one process."""
 
@@ -90,7 +93,7 @@ class Overlay:
             version = before
             before = version.older
         else:
-            version = self.rows[key] = Version(lsn, value, before, before is not None and before.listed)
+            version = self.rows[key] = version_of(lsn, value, before, before is not None and before.listed)
             self.moves += 1
         if value is not None and not version.listed:
             order = self.order
@@ -380,3 +383,6 @@ class WriteTransaction(View):
         if log is not None and log.transaction is self:
             log.undo(self)
         View.abort(self)
+
+
+write_over = WriteTransaction  # cimport
