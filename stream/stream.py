@@ -15,7 +15,6 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
-from ..storage import clocks
 from ..storage.errors import (
     Conflict,
     CountTooSmall,
@@ -202,8 +201,7 @@ class Stream(Generic[V]):
             if wish is not None:
                 return self._append_unique(flat, new, create, wanted, refs, claim, expected, codec, wish)
         if create and wanted is None and claim is None and expected is None and codec is None:
-            name, limits, buffer = self._name, self._limits, self._source.buffer
-            now = clocks.wall_ns() // 1_000_000
+            name, limits, buffer, now = self._name, self._limits, self._source.buffer, now_ms()
             if buffer is None or buffer.ended:
                 return self._source.submit(partial(writer.append, name, limits, new, now, flat))
             if new is AUTO:

@@ -43,7 +43,6 @@ from datetime import datetime
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from ...storage import clocks
 from ...storage.errors import InvalidFields
 from ...storage.figures import Figures
 from ...storage.format.keys import sha256
@@ -55,7 +54,7 @@ from ...stream.entries.session import Source, StoreSource, ask
 from ...stream.group import subject_filter as group_filter
 from ...stream.node.arguments import Fields, Name, Text, name_bytes, text_of
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, flatten
-from ...stream.node.stream_id import AUTO, StreamID, time_at
+from ...stream.node.stream_id import AUTO, StreamID, now_ms, time_at
 from ...stream.sweep import sweep
 from ..subjects import match as matching
 from ..subjects import subject as subjects
@@ -209,7 +208,7 @@ class PubSub:
         flat = flatten(fields)
         if SUBJECT_FIELD in flat[::2]:
             raise InvalidFields(f"the field name {SUBJECT_FIELD.decode()!r} is reserved for the subject; use another")
-        return partial(self._send, literal, flat, clocks.wall_ns() // 1_000_000)
+        return partial(self._send, literal, flat, now_ms())
 
     def _send(self, subject: bytes, fields: list[bytes], now: int, txn: WriteTransaction,
               targets: Targets | None = None) -> Reached:

@@ -1,6 +1,7 @@
 # The C types of commits.py.
 
 cimport cython
+from cpython.pythread cimport PyThread_get_thread_ident
 from ..folder.store_files cimport StoreFiles
 from ..locks.writer_lock cimport WriterLock
 from ..log.transaction cimport WriteTransaction
@@ -17,6 +18,12 @@ cdef class Call:
     cdef public Call then
     cdef public double woken
     cdef public list group
+
+cdef inline Call call_of(object operation):
+    cdef Call made = Call.__new__(Call)
+    made.operation = operation
+    made.thread = PyThread_get_thread_ident()
+    return made
 
 cdef class Commits:
     cdef readonly object env

@@ -123,6 +123,9 @@ class Call:
         self.group: list[Call] | None = None  # calls without a thread, applied before this one and done before it
 
 
+call_of = Call  # cimport
+
+
 class MappedFile(Map, Protocol):
     """The store's map, as far as its commits know it."""
 
@@ -206,7 +209,7 @@ class Commits:
         ``operation`` may be applied more than once (each time to a fresh transaction), so it
         must be a function of the transaction alone. LockTimeout after ``timeout`` seconds.
         """
-        call = Call(operation)
+        call = call_of(operation)
         outside = self._share(call, timeout)
         if outside is not None:
             raise outside

@@ -21,12 +21,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import raxlog
 from buffered_workloads import committed
 from children import Child, wait_until_stopped
+from commit_cases import listening
 from counting import commits_of
 from raxlog import StreamID
 from raxlog.storage import crash_point
@@ -86,7 +86,7 @@ def test_close_tells_a_loss_that_nobody_was_told_and_the_store_is_closed(path: P
     store.flush()
     ids = store.stream("s").extend([{"n": 2}, {"n": 3}])
     other = store.stream("t").append({"n": 1})
-    with (patch.object(crash_point, "listener", full),
+    with (listening(full),
           pytest.raises(raxlog.AppendsLost, match="3 buffered appends") as told):
         store.close()
     assert told.value.lost == (
@@ -115,7 +115,7 @@ def test_each_thread_is_told_of_its_loss_by_a_flush_of_its_own(store: raxlog.Sto
     thread = threading.Thread(target=other)
     thread.start()
     turn.wait()
-    with patch.object(crash_point, "listener", full), pytest.raises(raxlog.AppendsLost):
+    with listening(full), pytest.raises(raxlog.AppendsLost):
         store.flush()
     store.flush()
     turn.wait()
@@ -189,8 +189,7 @@ def test_an_append_that_reads_its_header_while_the_commit_ends_is_not_lost(
 
     monkeypatch.setattr(WriteBuffer, "_read_head", reading)
     monkeypatch.setattr(WriteBuffer, "_lead", leading)
-    monkeypatch.setattr(crash_point, "listener", slow)
-    with raxlog.open(path, durability="buffered", buffer_window=0.002, encoding=None) as store:
+    with listening(slow), raxlog.open(path, durability="buffered", buffer_window=0.002, encoding=None) as store:
         given = {"soon": [store.stream("soon").append({"n": 0})], "late": []}
         assert under_way.wait(20)
         for n in range(3):

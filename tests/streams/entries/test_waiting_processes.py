@@ -19,7 +19,8 @@ from pathlib import Path
 import forkserver
 import pytest
 import raxlog
-from raxlog.storage import clocks, crash_point
+from commit_cases import listening
+from raxlog.storage import clocks
 from raxlog.storage.engine.environment import Environment
 from raxlog.storage.locks.shared_file import WAKE
 from raxlog.storage.wake import watcher
@@ -307,8 +308,8 @@ def test_the_hunt_catches_a_writer_that_tells_before_it_commits(
 
     null = wake = FileIO(os.devnull, "w")
     monkeypatch.setattr(Environment, "open", open_beside)
-    monkeypatch.setattr(crash_point, "listener", wake_before_the_commit)
-    assert hunt(start, tmp_path, 20_000, "none", patience=1.0) < 20_000
+    with listening(wake_before_the_commit):
+        assert hunt(start, tmp_path, 20_000, "none", patience=1.0) < 20_000
 
 
 @pytest.mark.storm

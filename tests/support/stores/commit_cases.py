@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import raxlog
+from raxlog.storage import crash_point
 from raxlog.storage.log.transaction import WriteTransaction
 
 
@@ -31,6 +33,16 @@ def in_threads(count: int, work: Callable[[int], None], seconds: float = 60) -> 
         thread.join(max(0.0, deadline - time.monotonic()))
     assert not any(thread.is_alive() for thread in threads), "a thread hangs"
     return raised
+
+
+@contextlib.contextmanager
+def listening(function: Callable[[str], None]) -> Iterator[None]:
+    """Have each crash point call the function."""
+    crash_point.listen(function)
+    try:
+        yield
+    finally:
+        crash_point.listen(None)
 
 
 def submit(store: raxlog.Store, operation: Callable[[WriteTransaction], Any], timeout: float = 30.0) -> Any:
