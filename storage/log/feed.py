@@ -173,8 +173,7 @@ class Feed:
         """Give the lease back, and remove the segments."""
         if self.lease is not None and not self.lease.closed:
             disk.remove_tree(self.folder / SEGMENTS)  # a checkpoint that finds no folder writes no more
-            ofd_lock.give_back(self.lease, LEASE, 1)
-            self.lease.close()
+            ofd_lock.close(self.lease)  # also where the system fails: what ended the copy is told, not this
 
 
 def _base(get: Callable[[bytes], bytes | None], key: bytes) -> bytes:
