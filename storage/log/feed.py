@@ -173,7 +173,7 @@ class Feed:
         """Give the lease back, and remove the segments."""
         if self.lease is not None and not self.lease.closed:
             disk.remove_tree(self.folder / SEGMENTS)  # a checkpoint that finds no folder writes no more
-            ofd_lock.close(self.lease)  # also where the system fails: what ended the copy is told, not this
+            ofd_lock.close(self.lease)  # where the system fails the error that ended the copy is raised, not this one
 
 
 def _base(get: Callable[[bytes], bytes | None], key: bytes) -> bytes:

@@ -141,7 +141,7 @@ def test_check_beside_a_writer_sees_one_whole_state(copy: Path) -> None:
                         tx.stream(name).append({"n": number, "text": "x" * (number % 700)})
                 store.stream("orders").group("audit").read("one", count=5)
                 number += 1
-                time.sleep(0.001)  # so that the store does not grow by more than what a check reads meanwhile
+                time.sleep(0.001)  # so that the store does not grow by more than what a check reads in that time
 
     with Child(write) as writer:
         assert writer.heard() == "open"

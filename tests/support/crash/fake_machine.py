@@ -45,7 +45,7 @@ static volatile long long *machine;
 static long long moved;
 static char boot[4096];
 
-static void begin(void) {  /* as soon as it is told of a machine: a process may be a fork of one that was not */
+static void begin(void) {  /* as soon as its variables name a machine: a process may be a fork of one that was not */
     const char *path = getenv("FAKE_MACHINE"), *seconds = getenv("FAKE_NAMESPACE");
     if (machine || !path) return;
     int file = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
