@@ -52,7 +52,6 @@ class Inbox(Generic[M]):
             raise InvalidArgument(f"callback={callback!r:.60} cannot be called; pass a function of one message")
         self._callback = callback
         self._callbacks = callbacks
-        self._is_called = False  # whether it is in the queue of Callbacks
         self._signal = object()  # the last one
         self._sleepers: list[Callable[[], object]] = []  # wakes each thread or task that sleeps
         self._closed = False
@@ -285,15 +284,16 @@ class Callbacks:
 
     def __init__(self) -> None:
         self._wanted: SimpleQueue[Inbox[Any] | None] = SimpleQueue()
+        self._queued: set[Inbox[Any]] = set()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def call(self, inbox: Inbox[Any]) -> None:
         """Queue an inbox that may have messages, unless it is queued."""
-        if self._closed or inbox._is_called:
+        if self._closed or inbox in self._queued:
             return
-        inbox._is_called = True
+        self._queued.add(inbox)
         self._wanted.put(inbox)
         if self._thread is None:
             with self._starting:
@@ -317,7 +317,12 @@ class Callbacks:
         self._closed = True
 
     def _run(self) -> None:
-        while (inbox := self._wanted.get()) is not None and not self._closed:
-            inbox._is_called = False  # before the look: a later message queues it again
-            if inbox._call_back():
-                self.call(inbox)
+        try:
+            while (inbox := self._wanted.get()) is not None and not self._closed:
+                self._queued.discard(inbox)  # before the look: a later message queues it again
+                if inbox._call_back():
+                    self.call(inbox)
+        except BaseException as error:  # raised in a thread from outside it; the next message starts another
+            _report(error)
+            self._queued = set()
+            self._thread = None

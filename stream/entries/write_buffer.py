@@ -25,7 +25,8 @@ committing thread needs it. While the disk works they pause for 2 ms, then for 2
 are queued, and each that is admitted wakes the next: 64 woken at once would compete with the commit for
 the interpreter. The lock is kept for the next commit unless another writer waits.
 
-If a commit fails, all that is buffered by then is lost with it, and appends are refused until flush() or
+An exception in the background thread is a commit that fails; where it ends that thread, what waits for it starts
+another. If a commit fails, all that is buffered by then is lost with it, and appends are refused until flush() or
 close() has raised that: the store still holds a prefix of the calls.
 
 The background thread owns the lead and the transaction, so no Ctrl-C can break them off. A caller under
@@ -74,6 +75,7 @@ PAUSE = 0.002  # seconds that appends leave the interpreter to the commit, in
 GO_ON_MS = 5  # milliseconds that they may have it to themselves
 _NAPS, _NAP = 10, 0.0001
 _RETRY = 0.25  # seconds in the queue: a thread that was woken may have been interrupted
+_LOOK = 2.0  # seconds of any other wait: the background thread may have been ended
 _SHOWN = 5  # streams named in a message
 
 Operation = Callable[[WriteTransaction], list[StreamID]]
@@ -186,6 +188,7 @@ class WriteBuffer(Attachment):
         self._heads: dict[bytes, Head] = {}
         self._batch: dict[bytes, Head] = {}  # the streams of the next commit
         self._in_flight: list[AppendRun | Step] = []  # what the one under way holds
+        self._transaction = 0  # its number; 0 before it has one
         self._number = 1  # of the batch; those up to _settled have been committed, or have failed
         self._settled = 0
         self._callers: set[int] = set()  # the threads whose appends may still fail
@@ -299,8 +302,7 @@ class WriteBuffer(Attachment):
         if self._forking:
             return self._enqueue(ticket)
         if self._phase == IDLE:
-            if self._thread is None:
-                self._start()  # in a forked child
+            self._tend()  # there is none in a forked child
             self._timeout = timeout
             self._ring()
             self._phase = OPENING
@@ -323,11 +325,12 @@ class WriteBuffer(Attachment):
 
     # -- threads that wait --------------------------------------------------------------
 
-    def _change(self, seconds: float = -1) -> Callable[[], object]:
-        """Under the mutex: what to call, once it has been released, to sleep until something changes.
+    def _change(self, seconds: float = _LOOK) -> Callable[[], object]:
+        """Under the mutex: what to call, once it has been released, to sleep until something changes, or so long.
 
         Not a Condition: Ctrl-C can leave one without its mutex.
         """
+        self._tend()
         sleeper = threading.Lock()
         sleeper.acquire()
         self._sleepers.append(sleeper)
@@ -339,6 +342,7 @@ class WriteBuffer(Attachment):
         First come, first served: a thread that was woken and not admitted is the first again. The
         first sleeps only PAUSE where it may be admitted without being woken.
         """
+        self._tend()
         queue = self._queue
         if ticket is None:
             ticket = threading.Lock()
@@ -418,12 +422,24 @@ class WriteBuffer(Attachment):
 
     def _start(self) -> None:
         name = f"raxlog buffer of {self._env.path}"
-        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = thread = threading.Thread(target=self._work, name=name, daemon=True)  # kept first: for a Ctrl-C
         start(thread)
-        self._thread = thread
+
+    def _tend(self) -> None:
+        """Under the mutex: start another thread where there is none, or an exception has ended it.
+
+        Not by is_alive(), which after a Ctrl-C inside of it is False of one that runs (CPython 3.11).
+        """
+        if self._thread not in threading.enumerate():
+            self._bell = threading.Lock()  # released: the one that has ended may have taken what it was rung for
+            self._start()
 
     @noted
     def _work(self) -> None:
+        with self._mutex:
+            if self._phase in (OPEN, COMMITTING):
+                is_lost = self._batch or self._in_flight
+                self._become_idle(StoreError("an exception has ended the thread that commits.") if is_lost else None)
         while True:
             self._bell.acquire()
             with self._mutex:
@@ -445,10 +461,11 @@ class WriteBuffer(Attachment):
         """The lead has been released, or could not be taken."""
         if error is not None:
             if self._batch or self._in_flight:
-                self._fail(error, False)
+                self._fail(error)
             else:
                 self._refusal = error
                 self._refusals += 1
+        self._settled = self._number - 1
         self._phase = IDLE
         self._yields = False
         self._until = 0
@@ -478,13 +495,12 @@ class WriteBuffer(Attachment):
                 self._bell.acquire(timeout=remaining)
             with self._mutex:
                 batch = self._take()
-            error, visible = self._commit(commits, batch) if batch else (None, False)
+            error = self._commit(commits, batch) if batch else None
             with self._mutex:
-                self._in_flight = []
                 if error is not None:
-                    self._in_flight = batch
-                    self._fail(error, visible)
-                elif batch and not self._batch:
+                    self._fail(error)
+                self._in_flight = []
+                if batch and not self._batch:
                     self._callers = set()
                 self._settled = self._number - 1
                 is_awaited = commits.is_awaited() or commits.files.is_lock_awaited()
@@ -509,6 +525,7 @@ class WriteBuffer(Attachment):
         self._due = False
         self._over = clocks.elapsed()
         self._applied = False
+        self._transaction = 0
         self._paused_until = self._over
         batch = []
         for head in self._batch.values():
@@ -524,13 +541,11 @@ class WriteBuffer(Attachment):
         self._wake_next()
         return batch
 
-    def _commit(self, commits: Commits, batch: list[AppendRun | Step]) -> tuple[BaseException | None, bool]:
-        """All of it in one transaction, or nothing. The error that prevented it; whether it is visible anyhow."""
-        transaction = 0
+    def _commit(self, commits: Commits, batch: list[AppendRun | Step]) -> BaseException | None:
+        """All of it in one transaction, or nothing. The error that prevented it."""
 
         def operation(txn: WriteTransaction) -> None:
-            nonlocal transaction
-            transaction = txn.upto
+            self._transaction = txn.upto
             for item in batch:
                 if not item.apply(txn):
                     raise StoreError(f"an append to {shown(item.name)} would not get the ID it was given")
@@ -541,23 +556,26 @@ class WriteBuffer(Attachment):
         try:
             commits.apply(operation)
         except BaseException as error:
-            return error, transaction > 0 and self._env.last_transaction_id() >= transaction
-        return None, False
+            return error
+        return None
 
-    def _fail(self, error: BaseException, visible: bool) -> None:
+    def _fail(self, error: BaseException) -> None:
         """All that is buffered is lost: refuse appends until that has been reported."""
         items = self._in_flight + [item for head in self._batch.values() for item in head.items]
-        self._settled = self._number
+        self._in_flight = items = [*{id(item): item for item in items}.values()]
+        self._batch = {}
+        self._until = 0
+        if items:  # refused first, and left in flight: an exception before the end has this done again
+            visible = 0 < self._transaction <= self._env.last_transaction_id()
+            failure = _loss(self._env, items, error, visible)
+            self._unreported |= dict.fromkeys(self._callers, failure)
+            self._failure = failure
+            note("warning", "%s", failure)
+        self._count = self._bytes = 0
         self._number += 1
         self._in_flight = []
-        self._batch = {}
-        self._count = self._bytes = 0
-        self._until = 0
-        if items:
-            self._failure = failure = _loss(self._env, items, error, visible)
-            note("warning", "%s", failure)
-            self._unreported |= dict.fromkeys(self._callers, failure)
-            self._callers = set()
+        self._callers = set()
+        self._settled = self._number - 1
 
     # -- the end, and forks -------------------------------------------------------------
 
@@ -599,7 +617,7 @@ class WriteBuffer(Attachment):
                 if not (self._batch or self._in_flight or self._phase in (OPEN, COMMITTING)):
                     break
                 self._hurry()
-                wait = self._change(remaining)
+                wait = self._change(min(remaining, _LOOK))
             wait()
             remaining = deadline - clocks.elapsed()
 

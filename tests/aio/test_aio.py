@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import inspect
 import os
@@ -440,6 +441,31 @@ def test_closing_is_bounded_and_tells_what_it_cannot_end(path: Path) -> None:
 
     asyncio.run(program())
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("raxlog")]
+
+
+def test_an_exception_from_outside_in_an_executor_s_thread_goes_to_what_waits_and_the_next_call_starts_another(
+    run: Callable[[Program], None], path: Path
+) -> None:
+    async def program() -> None:
+        async with raxlog.aio.open(path) as store:
+            stream, done, struck = store.stream("s"), 0, 0
+            for n in range(8):
+                await stream.append({"n": n})
+                done += 1
+                name = f"raxlog writes to {path}"
+                while len(named := [one for one in threading.enumerate() if one.name == name]) > 1:
+                    await asyncio.sleep(0.001)  # the one that was struck before ends
+                ident = ctypes.c_ulong(named[0].ident or 0)
+                assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemError)) == 1
+                try:
+                    await asyncio.wait_for(stream.append({"n": n}), SOON)
+                    done += 1  # the thread had gone on a step, and was ended before this
+                except SystemError:
+                    struck += 1
+                assert len([entry async for entry in stream.range()]) == done
+            assert struck > 2
+
+    run(program)
 
 
 def test_a_loop_that_is_closed_with_calls_under_way_leaves_no_thread(path: Path) -> None:

@@ -150,8 +150,8 @@ class Night:
         self.workers = [self.start() for _ in range(3)]
 
     def set(self, ahead: int) -> None:
-        """Set the machine's clock so many seconds ahead of what it is in this night."""
-        self.machine.set_clock(self.now + ahead - round(time.time()))
+        """Set the machine's clock so many seconds ahead of what it is in this night; it is never before that."""
+        self.machine.set_clock(self.now + ahead - int(time.time()))
 
     def start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", WORK, str(self.path), str(self.chance.random()), self.zone, *CRONS]

@@ -7,7 +7,8 @@
 
 Calls of one turn of the loop go over together, and results that come together wake their tasks in one turn: tasks
 that write again and again stay one batch, without a timer. The thread begins with a call; the loop ends it after a
-second without any, and it ends by itself once the loop has been closed. A call whose task is cancelled before it
+second without any, and it ends by itself once the loop has been closed; where an exception ends it, what waits gets
+that, and the next call starts another. A call whose task is cancelled before it
 has begun is withdrawn; one that has begun is completed, or undone (finish()).
 """
 
@@ -190,6 +191,18 @@ class SerialExecutor:
                 self._work_once()
         except RuntimeError:  # the loop has been closed, and nothing waits any more
             atexit.unregister(self.end)
+        except BaseException as error:  # one that is raised in a thread from outside it
+            self._loop.call_soon_threadsafe(self._break_off, error)
+            raise
+
+    def _break_off(self, error: BaseException) -> None:
+        """The thread has ended by itself: its calls' tasks get the error, and the next call starts another."""
+        self._thread = None
+        atexit.unregister(self.end)
+        broken, self._under_way = self._under_way, set()
+        for call in broken:
+            call.error = call.error or error
+            call.settle()
 
     def _work_once(self) -> None:
         """Run what is queued. A function: so no call is kept alive while it waits."""

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import raxlog
 from buffered_workloads import committed
@@ -95,6 +96,91 @@ def test_close_tells_a_loss_that_nobody_was_told_and_the_store_is_closed(path: P
         store.streams()
     store.close()
     assert committed(path) == [kept]
+
+
+STRUCK = """
+import sys, threading, time
+import raxlog
+from raxlog.recovery.crashtest.run.interrupts import leaving
+from raxlog.storage import crash_point
+from raxlog.stream.entries import write_buffer
+
+path, fails, every, first = sys.argv[1], sys.argv[2] == "fails", *map(int, sys.argv[3:])
+left = 0
+
+class Struck(BaseException):
+    pass
+
+def full(point):
+    if fails and point.startswith("commit."):
+        raise raxlog.StoreFull("no room, for a test.")
+
+def trace(frame, event, _):
+    if frame.f_code.co_filename != write_buffer.__file__ or left <= 0:
+        return None
+    frame.f_trace_opcodes = True
+    return step
+
+def step(frame, event, _):
+    global left
+    if event == "opcode" and left > 0 and frame.f_lasti not in leaving(frame.f_code):
+        left -= 1
+        if left == 0:
+            raise Struck
+    return step
+
+threading.settrace(trace)
+crash_point.listeners.append(full)
+wanted, longest = first, 0.0
+rest = 0
+while rest <= 0:
+    with raxlog.open(path, durability="buffered", buffer_window=0.001) as store:
+        stream = store.stream("s")
+        n = len(stream)
+        fails, left = sys.argv[2] == "fails", wanted
+        began, said = time.monotonic(), False
+        try:
+            stream.append({"n": n})
+            stream.append({"n": n + 1})
+            store.flush()
+            said = True
+        except (raxlog.AppendsLost, raxlog.StoreFull, Struck):
+            pass
+        left, fails, rest = 0, False, left
+        try:
+            store.flush()
+        except raxlog.AppendsLost as error:
+            assert not said, "said to be on disk, and lost"
+            assert sum(lost.entries for lost in error.lost) <= 2, error
+        longest = max(longest, time.monotonic() - began)
+        found = [int(entry.fields["n"]) for entry in stream.range()]
+        assert found == list(range(len(found))), found
+        assert len(found) in ([n + 2] if said else [n, n + 1, n + 2]), (wanted, found)
+        try:
+            stream.append({"n": len(found)})
+        except Struck:  # it has waited for what was broken off: refused, and nothing changed
+            stream.append({"n": len(found)})  # it goes on
+        store.flush()
+        assert len(stream) == len(found) + 1
+    wanted += every
+print(wanted, longest)
+assert longest < 10, longest
+"""
+
+
+@pytest.mark.parametrize("how", ["commits", "fails"])
+def test_an_exception_at_any_bytecode_of_the_thread_that_commits_loses_nothing_in_silence_and_holds_nothing_up(
+    path: Path, how: str
+) -> None:
+    """Also where it ends that thread: what waits starts another."""
+    every, first = (1, 1) if LONG else (7, random.Random(SEED).randint(1, 7))
+    print(f"RAXLOG_SEED={SEED}")
+    done = forkserver.run([sys.executable, "-c", STRUCK, str(path), how, str(every), str(first)], capture_output=True,
+                          text=True, check=False, timeout=300, env={**os.environ, "RAXLOG_PURE": "1"})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    assert int(done.stdout.split()[0]) > 200
+    assert raxlog.check(path).ok
 
 
 def test_each_thread_is_told_of_its_loss_by_a_flush_of_its_own(store: raxlog.Store) -> None:

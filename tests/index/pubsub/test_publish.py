@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -149,6 +150,24 @@ def test_a_callback_is_called_in_order_and_a_failing_one_goes_on(
             subscription.get(0)
     assert got == list(range(20))
     assert [str(report.exc_value) for report in reported] == ["three"]
+
+
+def test_an_exception_from_outside_in_the_thread_of_callbacks_is_reported_and_the_next_message_is_called_with(
+    store: raxlog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    heard: list[int] = []
+    with store.subscribe("a", callback=lambda message: heard.append(int(message.fields["n"]))):
+        for n in range(5):
+            deadline = time.monotonic() + 10
+            while heard != [*heard[:-1], n]:  # a message that meets the exception may be lost, as any live one may
+                assert time.monotonic() < deadline, (n, heard)
+                store.publish("a", {"n": n})
+                time.sleep(0.01)
+            (ident,) = (one.ident for one in threading.enumerate() if one.name == "raxlog callbacks")
+            assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(SystemError)) == 1
+    assert [one.exc_type for one in reported] in ([SystemError] * 4, [SystemError] * 5)
 
 
 def test_iterating_ends_when_somebody_closes_the_subscription(store: raxlog.Store) -> None:

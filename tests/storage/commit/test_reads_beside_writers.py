@@ -116,12 +116,18 @@ def test_reads_beside_a_process_that_was_stopped_with_the_lock_of_lmdb_s_readers
 
 
 @pytest.mark.storm
-def test_readonly_openers_beside_stopped_writers_see_all_that_was_acknowledged(tmp_path: Path) -> None:
+def test_readonly_openers_beside_stopped_writers_see_all_that_was_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in some hundred is stopped while it has the lock of LMDB's readers; then the error names it."""
+    monkeypatch.setattr(tree, "_PATIENCE", 1.0)
     print(f"RAXLOG_SEED={SEED}")
     rng = random.Random(SEED)
     longest = 0.0
-    for number in range(OPENERS):
-        path = tmp_path / f"{number}.rax"
+    number = with_lock = 0
+    while number < OPENERS:
+        number += 1
+        path = tmp_path / f"{number}-{with_lock}.rax"
 
         def write(say: Callable[[Any], None], path: Path = path) -> None:
             with raxlog.open(path) as store:
@@ -135,14 +141,25 @@ def test_readonly_openers_beside_stopped_writers_see_all_that_was_acknowledged(t
             time.sleep(rng.random() * 0.02)
             child.send(signal.SIGSTOP)
             wait_until_stopped(child.pid)
+            tasks = os.listdir(f"/proc/{child.pid}/task")
             began = time.monotonic()
-            with raxlog.open(path, readonly=True) as store:
+            try:
+                store = raxlog.open(path, readonly=True)
+            except raxlog.LockTimeout as error:
+                named = re.search(r"process or thread (\d+) has their lock", str(error))
+                if named is None or named[1] not in tasks:
+                    raise
+                with_lock += 1
+                assert with_lock <= 1 + OPENERS // 20, "stopped with that lock again and again"
+                number -= 1
+                continue
+            with store:
                 seen = len(store.stream("s"))
                 longest = max(longest, time.monotonic() - began)
                 child.kill()
                 acknowledged = len(child.all_heard()) + 20
                 assert acknowledged <= seen <= acknowledged + 1
-    print(f"longest opening and read {longest * 1000:.1f} ms")
+    print(f"longest opening and read {longest * 1000:.1f} ms; {with_lock} stopped with the lock of LMDB's readers")
     assert longest < AT_ONCE
 
 
