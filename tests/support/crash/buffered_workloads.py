@@ -181,7 +181,6 @@ def planted(bug: str) -> Any:
         for name in {item.name: None for item in batch}:
             commit(buffer, batcher, [item for item in batch if item.name == name])
             time.sleep(0.001)
-        return None, False
 
     def early(buffer: WriteBuffer, report: bool = False) -> None:
         if not report:
