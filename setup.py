@@ -31,9 +31,12 @@ ROOT = Path(__file__).resolve().parent
 COPY = Path("build", "kernels")
 # a C function without a declaration must fail here, not when the kernel is imported
 FLAGS = ["-O2", "-g0", "-Werror=implicit-function-declaration"]
+FLAGS += ['-DCYTHON_SMALL_CODE=__attribute__((optimize("O0")))']  # what a module does once, at its import
 # Without C types the time goes into calls of Python: what the rest of -O2 does takes long, and gains nothing there.
-# Not so for those that count, where select() would take 3 % longer.
 LIGHT = ["-O1", "-freorder-blocks-algorithm=stc", "-finline-small-functions", "-fpartial-inlining"]
+# So these with C types, which have hardly any loop.
+CALLS = ("raxlog.storage.commit.", "raxlog.storage.folder.", "raxlog.storage.locks.", "raxlog.storage.log.",
+         "raxlog.stream.entries.", "raxlog.stream.group.", "raxlog.stream.pel.pending_list")
 VALUES = ["-O3"]  # loops over values with calls within: a tenth less for five columns
 # Cython 3.3 lets go twice of an item by which the list of a comprehension cannot grow: in the function, and at its end.
 _APPEND = "    int result = PyList_Append(list, x);\n    "
@@ -150,11 +153,9 @@ class BuildKernels(build_ext):
         extension.sources = made.sources
         code = Path(made.sources[0]).read_text(encoding="utf-8")
         write_if_new(Path(made.sources[0]), code.replace(*ONCE))
-        # typed, and hardly any loop
-        calls = extension.name.startswith(("raxlog.storage.commit.", "raxlog.storage.log.", "raxlog.stream.group."))
-        full = (typed and not calls) or extension.name.endswith((".ordinals", ".count"))
+        full = typed and not extension.name.startswith(CALLS)
         values = extension.name.startswith("raxlog.stream.columns.") or extension.name.endswith(".parse_values")
-        extension.extra_compile_args = FLAGS + VALUES if values else FLAGS if full else FLAGS + LIGHT
+        extension.extra_compile_args = FLAGS + (VALUES if values else [] if full else LIGHT)
         super().build_extension(extension)
 
 

@@ -42,8 +42,6 @@ from ..format.keys import DEAD, ORDINAL, family
 from ..format.records import seal, unseal
 from .rax import Rax, RaxTransaction, family_rows
 
-SOURCE_HASH = ""
-
 EVERY = 64  # leaves from one row of the ordinal index to the next
 
 _TOP = 3

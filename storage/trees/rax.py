@@ -41,8 +41,6 @@ from ..errors import InvalidArgument
 from ..format.keys import MAX_KEY
 from ..log.cursor import NEXT, LogCursor, behind, cursor_over
 
-SOURCE_HASH = ""
-
 
 class Cursor(Protocol):
     """A place among the keys of a transaction. Keys and values are bytes, or LMDB's memory where that was asked for."""

@@ -28,7 +28,6 @@ from .range_read import end_of, require_head, require_neighbour
 from .session import Source
 from .writer import located
 
-SOURCE_HASH = ""
 
 class _Leaf(NamedTuple):
     """One node: its key without the prefix, its block, and the block's verified header."""
