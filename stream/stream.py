@@ -185,9 +185,11 @@ class Stream(Generic[V]):
         if self._codec_in_use != RAW or self._model is not None:
             (fields,), codec = self._prepared((fields,))
         flat = flatten(fields)  # type: ignore[arg-type]
-        new = AUTO if id == "*" else parse_new_id(id)
-        if new.ms == 0 and new.seq == 0:
-            raise IDZero("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
+        new = AUTO
+        if id != "*":
+            new = parse_new_id(id)
+            if new.ms == 0 and new.seq == 0:
+                raise IDZero("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
         wanted = claim = None
         if maxlen is not None or minid is not None or limit is not None:
             wanted = trim.parse_trim(maxlen, minid, approximate, limit)

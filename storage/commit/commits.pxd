@@ -3,6 +3,7 @@
 cimport cython
 from cpython.pythread cimport PyThread_get_thread_ident
 from ..folder.store_files cimport StoreFiles
+from ..format.binary cimport one_number
 from ..locks.writer_lock cimport WriterLock
 from ..log.transaction cimport WriteTransaction
 from ..system_calls cimport write_at

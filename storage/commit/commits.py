@@ -72,6 +72,7 @@ from ..errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore, S
 from ..folder import directory
 from ..folder.store_files import StoreFiles  # cimport
 from ..fork_hooks import HERE, USUAL
+from ..format.binary import one_number  # cimport
 from ..locks.shared_file import WAKE
 from ..log.checkpoint import Map
 from ..log.log import Log
@@ -666,7 +667,7 @@ class Commits:
         its safety period, so it is not worth failing a write that is already on disk.
         """
         try:
-            write_at(self.files.shared.fileno(), transaction_id.to_bytes(8, "little"), WAKE)  # type: ignore[union-attr]
+            write_at(self.files.shared.fileno(), one_number(transaction_id), WAKE)  # type: ignore[union-attr]
         except TimeoutError:
             raise  # a signal's handler did
         except (OSError, ValueError, AttributeError):

@@ -24,5 +24,5 @@ cdef class StoreFiles:
     cdef Py_ssize_t _looks
     cdef object _seen
 
-    @cython.locals(lock=WriterLock)
+    @cython.locals(lock=WriterLock, by_name="Py_ssize_t")
     cpdef object acquire(self, object timeout)

@@ -143,14 +143,14 @@ class StoreFiles:
         """
         if self.lock is None:
             self._reopen()
-        lock = self.lock
+        lock, by_name = self.lock, _BY_NAME
         assert lock is not None
         try:
             lock.acquire(timeout)
             self._looks += 1
             events = self._events
             # No event since all was in place is one system call. A link above the folder gives none.
-            is_still = events is not None and self._looks % _BY_NAME and not has_events(events)
+            is_still = events is not None and self._looks % by_name and not has_events(events)
             if not is_still and (displaced := self._displaced()) is not None:
                 raise StoreError(
                     f"{displaced} has been deleted or replaced while the store is in use: what this process wrote now "

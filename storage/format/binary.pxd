@@ -39,6 +39,11 @@ cdef inline bytes joined(bytes first, object body):
     memcpy(PyBytes_AS_STRING(made) + head, PyByteArray_AS_STRING(body) if grows else PyBytes_AS_STRING(body), size)
     return made
 
+cdef inline bytes one_number(unsigned long long number):
+    cdef bytes made = PyBytes_FromStringAndSize(NULL, 8)
+    put_number(<unsigned char *>PyBytes_AS_STRING(made), number, 8)
+    return made
+
 cdef inline bytes six_numbers(unsigned long long first, unsigned long long second, unsigned long long third,
                               unsigned long long fourth, unsigned long long fifth, unsigned long long sixth):
     cdef bytes made = PyBytes_FromStringAndSize(NULL, 48)

@@ -13,6 +13,7 @@ from typing import Any
 flipped: Callable[[bytes], bytes] = itemgetter(slice(None, None, -1))  # a checksum comes big-endian
 blank: Callable[[int], bytearray] = bytearray  # of so many bytes, to be filled in
 joined: Callable[[bytes, bytes | bytearray], bytes] = concat  # type: ignore[assignment]  # of any sequences
+one_number = struct.Struct("<Q").pack
 six_numbers = struct.Struct("<6Q").pack
 # Into a bytearray, from a place on. The front of a raw block (records.py):
 put_front: Callable[..., Any] = struct.Struct("<BBQIIIIH").pack_into

@@ -61,6 +61,11 @@ _CALLS = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 
 _CALL = _CALLS.get(os.uname().machine) if sys.maxsize > 1 << 32 else None
 
 
+def numbers_of(view: memoryview[int]) -> memoryview[int]:  # cimport
+    """What it shows."""
+    return view
+
+
 class WriterLock:
     """The lock of one store, for one process, in the file at ``path``.
 
@@ -75,7 +80,7 @@ class WriterLock:
         self._file = disk.open_file(path, os.O_RDWR)
         with disk.open_file(path, os.O_RDWR) as mapped:  # another than the one with the locks: a map keeps it open
             self._words = TurnWords(mapped)
-        self._last: memoryview[int] = self._words.last
+        self._last: memoryview[int] = numbers_of(self._words.last)
         self._lock = ofd_lock.question(fcntl.F_WRLCK, _LOCK - pid, pid + 1)
         self._none = ofd_lock.question(fcntl.F_UNLCK, _LOCK - pid, _LINE_BYTES)
 
