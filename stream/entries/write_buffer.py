@@ -646,9 +646,10 @@ def _loss(env: Environment, items: list[AppendRun | Step], cause: BaseException,
     parts = [f"{part.entries} to {shown(part.stream)}, {make_id(*part.first)} to {make_id(*part.last)}"
              for part in lost[:_SHOWN]]
     more = f"; and to {len(lost) - _SHOWN} more streams" if len(lost) > _SHOWN else ""
+    why = str(cause) or f"{type(cause).__name__}."
     fate = "may be lost: those that can be read may not survive a power cut" if visible else "could not be committed"
     error = AppendsLost(
-        f"{total} buffered append{'s' * (total != 1)} to {env.path} {fate} ({'; '.join(parts)}{more}): {cause} "
+        f"{total} buffered append{'s' * (total != 1)} to {env.path} {fate} ({'; '.join(parts)}{more}): {why} "
         "Nothing more is taken until store.flush() has raised this; append them again after it, if need be.",
         lost, visible,
     )
