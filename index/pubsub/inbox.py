@@ -317,12 +317,15 @@ class Callbacks:
         self._closed = True
 
     def _run(self) -> None:
-        try:
-            while (inbox := self._wanted.get()) is not None and not self._closed:
-                self._queued.discard(inbox)  # before the look: a later message queues it again
-                if inbox._call_back():
-                    self.call(inbox)
-        except BaseException as error:  # raised in a thread from outside it; the next message starts another
-            _report(error)
-            self._queued = set()
-            self._thread = None
+        while not self._closed:
+            try:
+                self._call_in_turn()
+            except BaseException as error:  # raised in this thread from outside it, which may have lost an inbox
+                self._queued = set()
+                _report(error)
+
+    def _call_in_turn(self) -> None:
+        while (inbox := self._wanted.get()) is not None and not self._closed:
+            self._queued.discard(inbox)  # before the look: a later message queues it again
+            if inbox._call_back():
+                self.call(inbox)

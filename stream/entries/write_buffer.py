@@ -561,6 +561,8 @@ class WriteBuffer(Attachment):
 
     def _fail(self, error: BaseException) -> None:
         """All that is buffered is lost: refuse appends until that has been reported."""
+        if not self._in_flight:
+            self._transaction = 0  # that of a commit before, which lacks nothing
         items = self._in_flight + [item for head in self._batch.values() for item in head.items]
         self._in_flight = items = [*{id(item): item for item in items}.values()]
         self._batch = {}
@@ -598,7 +600,8 @@ class WriteBuffer(Attachment):
                 self._hurry()
                 wait = self._change()
             wait()
-        if thread is not None and not waits and thread is not threading.current_thread():
+        begun = thread is not None and thread.ident is not None  # else the system had no thread to give
+        if thread is not None and begun and not waits and thread is not threading.current_thread():
             thread.join()
 
     def _at_exit(self) -> None:

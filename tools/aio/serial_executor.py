@@ -189,9 +189,11 @@ class SerialExecutor:
         try:
             while not self._ends:
                 self._work_once()
-        except RuntimeError:  # the loop has been closed, and nothing waits any more
-            atexit.unregister(self.end)
-        except BaseException as error:  # one that is raised in a thread from outside it
+        except BaseException as error:
+            if self._loop.is_closed():  # nothing waits any more
+                atexit.unregister(self.end)
+                return
+            # It was raised in this thread from outside it.
             self._loop.call_soon_threadsafe(self._break_off, error)
             raise
 

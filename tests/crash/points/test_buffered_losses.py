@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -31,6 +32,7 @@ from commit_cases import listening
 from counting import commits_of
 from raxlog import StreamID
 from raxlog.storage import crash_point
+from raxlog.stream.entries import write_buffer
 from raxlog.stream.entries.write_buffer import WriteBuffer
 
 LONG = bool(os.environ.get("RAXLOG_LONG"))
@@ -105,7 +107,7 @@ from raxlog.recovery.crashtest.run.interrupts import leaving
 from raxlog.storage import crash_point
 from raxlog.stream.entries import write_buffer
 
-path, fails, every, first = sys.argv[1], sys.argv[2] == "fails", *map(int, sys.argv[3:])
+path, fails, every, first = sys.argv[1], False, *map(int, sys.argv[3:])
 left = 0
 
 class Struck(BaseException):
@@ -136,6 +138,8 @@ rest = 0
 while rest <= 0:
     with raxlog.open(path, durability="buffered", buffer_window=0.001) as store:
         stream = store.stream("s")
+        stream.append({"n": len(stream)})
+        store.flush()
         n = len(stream)
         fails, left = sys.argv[2] == "fails", wanted
         began, said = time.monotonic(), False
@@ -146,20 +150,22 @@ while rest <= 0:
             said = True
         except (raxlog.AppendsLost, raxlog.StoreFull, Struck):
             pass
-        left, fails, rest = 0, False, left
+        left, fails, rest, visible = 0, False, left, False
         try:
             store.flush()
         except raxlog.AppendsLost as error:
+            visible = error.visible
             assert not said, "said to be on disk, and lost"
             assert sum(lost.entries for lost in error.lost) <= 2, error
         longest = max(longest, time.monotonic() - began)
         found = [int(entry.fields["n"]) for entry in stream.range()]
         assert found == list(range(len(found))), found
         assert len(found) in ([n + 2] if said else [n, n + 1, n + 2]), (wanted, found)
+        assert len(found) > n or not visible, "said to be readable, and not there"
         try:
             stream.append({"n": len(found)})
             store.flush()
-        except (Struck, raxlog.AppendsLost):  # it came while that was broken off: refused, or lost and told so
+        except (Struck, raxlog.AppendsLost):  # it came while that was broken off: refused, or lost and reported
             assert len(stream) == len(found)
             stream.append({"n": len(found)})  # it goes on
             store.flush()
@@ -183,6 +189,27 @@ def test_an_exception_at_any_bytecode_of_the_thread_that_commits_loses_nothing_i
     print(done.stdout)
     assert int(done.stdout.split()[0]) > 200
     assert raxlog.check(path).ok
+
+
+def test_where_the_system_gives_no_other_thread_an_append_raises_and_the_store_closes(
+    store: raxlog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise raxlog.StoreError("no thread, for a test.")
+
+    store.stream("s").append({"n": 1})
+    store.flush()
+    (thread,) = [one for one in threading.enumerate() if one.name.startswith("raxlog buffer")]
+    assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemError))
+    with monkeypatch.context() as patched:
+        patched.setattr(write_buffer, "start", refuse)
+        with pytest.raises((raxlog.StoreError, SystemError)):
+            store.stream("s").append({"n": 2})
+        thread.join(10)
+        with pytest.raises(raxlog.StoreError, match="no thread"):
+            store.stream("s").append({"n": 2})
+        store.close()
+    assert not thread.is_alive()
 
 
 def test_each_thread_is_told_of_its_loss_by_a_flush_of_its_own(store: raxlog.Store) -> None:
