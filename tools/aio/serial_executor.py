@@ -194,13 +194,17 @@ class SerialExecutor:
                 atexit.unregister(self.end)
                 return
             # It was raised in this thread from outside it.
-            self._loop.call_soon_threadsafe(self._break_off, error)
+            self._loop.call_soon_threadsafe(self._break_off, threading.current_thread(), error)
             raise
 
-    def _break_off(self, error: BaseException) -> None:
-        """The thread has ended by itself: its calls' tasks get the error, and the next call starts another."""
-        self._thread = None
-        atexit.unregister(self.end)
+    def _break_off(self, thread: threading.Thread, error: BaseException) -> None:
+        """This thread ends by itself: its calls' tasks get the error, and the next call starts another."""
+        if self._thread is thread:
+            self._thread = None
+            atexit.unregister(self.end)
+            thread.join()  # it has nothing more to do, and is gone before a task goes on
+        elif self._thread is not None:  # begun since: nothing was under way then
+            return
         broken, self._under_way = self._under_way, set()
         for call in broken:
             call.error = call.error or error
