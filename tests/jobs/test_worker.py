@@ -458,7 +458,7 @@ def storm(store: raxlog.Store, group: raxlog.Group, jobs: int, period: float, ki
         done = Counter(map(int, pool.lines()) if effects is None else map(number, effects))
     dead = Counter(number(letter.entry) for letter in group.dead_letters)
     failing = {n for n in range(jobs) if n % 200 == 7}
-    assert set(done) == set(range(jobs)) - failing
+    assert set(done) == set(range(jobs)) - failing, "a job is lost"
     assert dead == dict.fromkeys(failing, 1)
     print(f"{sum(done.values()) - len(done)} jobs were run again, {len(pool.processes)} processes")
     return done
@@ -476,7 +476,7 @@ def test_with_transactions_each_effect_of_a_storm_is_there_once(store: raxlog.St
 
 @pytest.mark.storm
 def test_the_storm_catches_an_acknowledgement_before_the_handler(store: raxlog.Store, group: raxlog.Group) -> None:
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="a job is lost"):
         storm(store, group, 3_000, 0.2, "storm, ack before the handler")
 
 

@@ -103,13 +103,13 @@ def trust_changes() -> None:
     """A call that raises is believed to have touched nothing as long as it has put nothing."""
 
     def is_spoiled(_: Commits, txn: Any, call: Any) -> bool:
-        changes, put, dirty = txn.changes, len(txn.record), dict(txn.dirty)
+        changes, put, dirty = txn.changes, len(txn.touched), dict(txn.dirty)
         try:
             call.result = call.operation(txn)
             call.error = None
         except Exception as error:
             call.error = error
-            if len(txn.record) != put:
+            if len(txn.touched) != put:
                 return True
             txn.changes, txn.dirty = changes, dirty
         return False
@@ -129,11 +129,11 @@ def forget_the_commit() -> None:
 
 
 @pytest.mark.parametrize(("workload", "spoil", "inside"), [
-    ("alone", trust_changes, ("raxlog.stream",)), ("crowd", forget_the_commit, crash_parts.COMMITS),
+    ("alone, plain", trust_changes, ("raxlog.stream",)), ("crowd, plain", forget_the_commit, crash_parts.COMMITS),
 ])  # fmt: skip
 def test_the_interrupts_catch_a_call_kept_by_half_and_a_batch_applied_twice(
     workload: str, spoil: Callable[[], None], inside: tuple[str, ...], tmp_path: Path
 ) -> None:
     tries = (crash_parts.interrupts(workload, "traced", 60, SEED + n, tmp_path, spoil=spoil, inside=inside,
                                     raises=(TimeoutError, RuntimeError)) for n in range(8))
-    assert any(outcome.failed for outcome in tries)
+    assert any(outcome.failed for outcome in tries if outcome.tried)  # with none tried the bug could not be planted
