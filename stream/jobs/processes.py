@@ -71,7 +71,7 @@ class Children:
             while not (stop.is_set() or until()):
                 now = clocks.elapsed()
                 for place in self.places:
-                    status = place.ended(now)
+                    status = place.ended(now, burst)
                     if status:
                         self._require()
                     place.is_done = place.is_done or (burst and status == 0)
@@ -86,7 +86,7 @@ class Children:
             for pid in self.pids:
                 os.kill(pid, signal.SIGTERM)
             for place in self.places:
-                while place.pid and place.ended(clocks.elapsed()) is None:
+                while place.pid and place.ended(clocks.elapsed(), True) is None:
                     clocks.sleep(_LOOK / 5)
 
     def _refuse_held_clock(self) -> None:
@@ -142,12 +142,16 @@ class _Place:
         self.is_done = False  # ended by itself, in a burst
         self.early = 0  # deaths as early, one after the other
 
-    def ended(self, now: float) -> int | None:
-        """Reap the child if it has ended: its exit status, -N for signal N. None while it runs, or if there is none."""
+    def ended(self, now: float, is_free_to: bool) -> int | None:
+        """Reap the child if it has ended: its exit status, -N for signal N. None while it runs, or if there is none.
+
+        ``is_free_to``: with status 0 it has done what it should.
+        """
         if not self.pid or not (found := os.waitpid(self.pid, os.WNOHANG))[0]:
             return None
         status = os.waitstatus_to_exitcode(found[1])
-        report("raxlog.worker", "warning", "worker process %d ended with status %d", self.pid, status)
+        level = "info" if is_free_to and status == 0 else "warning"
+        report("raxlog.worker", level, "worker process %d ended with status %d", self.pid, status)
         self.pid = 0
         self.early = self.early + 1 if now - self.begun < EARLY else 0
         self.due = now + (_DELAY(self.early) if self.early else 0)

@@ -80,6 +80,7 @@ def test_every_command_is_found_when_two_of_its_letters_are_swapped(raxlog_cli: 
     (("range", "--hlep"), "unknown option '--hlep'; did you mean '--help'?"),
     (("add", "item=book", "qty=2"), "'item=book' looks like a field: the stream's name comes before the fields"),
     (("range", "orders", "2026-11-24T08:00:00"), "is not an end of a range"),
+    (("range", "orders", "2026-13-24", "+"), "or a time with its zone, as in 2026-11-24T08:00:00Z, or a date"),
 ])
 def test_errors_name_the_options_of_the_command(
         raxlog_cli: Run, billing: str, typed: tuple[str, ...], told: str) -> None:

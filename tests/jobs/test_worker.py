@@ -485,7 +485,9 @@ def test_jobs_survive_a_storm_of_kills_for_long(store: raxlog.Store, group: raxl
     storm(store, group, 100_000, 0.2)
 
 
-def test_processes_share_the_work_and_are_begun_anew_when_they_die(store: raxlog.Store, group: raxlog.Group) -> None:
+def test_processes_share_the_work_and_are_begun_anew_when_they_die(
+    store: raxlog.Store, group: raxlog.Group, caplog: pytest.LogCaptureFixture
+) -> None:
     effects = store.stream("effects")
 
     def handle(entry: raxlog.Entry, tx: raxlog.Transaction) -> None:
@@ -507,6 +509,8 @@ def test_processes_share_the_work_and_are_begun_anew_when_they_die(store: raxlog
     for pid in last:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+    assert {one.getMessage() for one in caplog.records if one.levelname == "WARNING"} == {
+        f"worker process {pid} ended with status -9" for pid in killed}  # those that were stopped are no news
 
 
 def test_a_worker_is_one_class_and_counts_alike_with_threads_and_with_processes(

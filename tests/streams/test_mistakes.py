@@ -112,6 +112,15 @@ def test_a_time_without_a_unit_that_there_is_is_refused(path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_worker_s_delays_may_have_units_too(path: Path) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").create_group("g")
+    for retry, status in (("1s,2m,0.5", 0), ("500ms", 0), ("1s,", 2), ("1x", 2)):
+        done = forkserver.run([sys.executable, "-m", "raxlog", "worker", "builtins:print", path, "s", "g", "--burst",
+                               "--retry", retry], capture_output=True, text=True, check=False)
+        assert (done.returncode, "is not a number of seconds" in done.stderr) == (status, status == 2), retry
+
+
 def test_flags_are_given_by_keyword() -> None:
     calls = [(f"{module.__name__}.{name}.{call}", function) for module in (raxlog, raxlog.aio)
              for name in module.__all__ if inspect.isclass(kind := getattr(module, name))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TypeVar
 
+from ...storage.errors import InvalidStreamID
 from ...stream.node.arguments import member_name, name_bytes
 from ...stream.node.stream_id import StreamID, parse_id
 from .status import USAGE, CommandError
@@ -27,6 +28,7 @@ def positive(text: str) -> int:
     return _at_least(1, int, text, "whole number")
 
 
+_A_TIME = "a time with its zone, as in 2026-11-24T08:00:00Z"
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -36,6 +38,11 @@ def seconds(text: str) -> float:
     unit = _UNITS.get(text.removeprefix(number) or "s")
     return _at_least(0, lambda typed: float(number if unit else typed) * (unit or 1), text,
                      "number of seconds, or of ms, s, m, h, d or w,")
+
+
+def delays(text: str) -> list[float]:
+    """Such numbers, with commas between them."""
+    return [seconds(part) for part in text.split(",")]
 
 
 def patience(text: str) -> float | None:
@@ -57,7 +64,7 @@ def moment(text: str) -> datetime:
         time = datetime.fromisoformat(f"{text}T00:00Z" if len(text) == len("2026-11-24") else text)
         if time.tzinfo is not None:
             return time
-    raise argparse.ArgumentTypeError(f"{text!r} is not a time with its zone, as in 2026-11-24T08:00:00Z, nor a date")
+    raise argparse.ArgumentTypeError(f"{text!r} is not {_A_TIME}, nor a date")
 
 
 def time_as_id(text: str) -> str:
@@ -71,7 +78,14 @@ def time_as_id(text: str) -> str:
 
 def bound(read: Callable[[str], StreamID]) -> Callable[[str], StreamID]:
     """Reads an ID from which, or up to which, something is done: a time may stand for it."""
-    return lambda text: read(time_as_id(text))
+
+    def read_bound(text: str) -> StreamID:
+        try:
+            return read(time_as_id(text))
+        except InvalidStreamID as error:
+            raise InvalidStreamID(f"{error}; or {_A_TIME}, or a date") from None
+
+    return read_bound
 
 
 def typed(check: Callable[..., bytes], *more: object) -> Callable[[str], bytes]:

@@ -25,7 +25,7 @@ from .....stream.node.json_form import fields_form
 from .....stream.node.stream_id import parse_id
 from .... import output
 from ...arguments import IDS, OF_GROUP, TIME, WRITING, argument, command, flag
-from ...readers import consumer_name, group_name, positive, seconds, stream_name, whole
+from ...readers import consumer_name, delays, group_name, positive, seconds, stream_name, whole
 from ...status import DONE, NO, USAGE, CommandError
 from ...stores import existing, group_of, writing
 
@@ -43,7 +43,7 @@ from ...stores import existing, group_of, writing
      argument("--lease", type=seconds, default=30.0, metavar="SECONDS",
               help="how long after a worker's death others take over its entries (default: 30)"),
      argument("--max-deliveries", type=positive, default=20, metavar="N", help="deliveries at most (default: 20)"),
-     argument("--retry", metavar="SECONDS,…",
+     argument("--retry", type=delays, metavar="SECONDS,…",
               help="delays after the first failure, the second … (default: 1 s, doubled each time, up to an hour)"),
      argument("--timeout", type=seconds, metavar="SECONDS", help="how long a handler may take (default: for ever)"),
      argument("--drain", type=seconds, default=10.0, metavar="SECONDS",
@@ -66,7 +66,6 @@ def _worker(args: argparse.Namespace) -> int:
         from .....tools.aio.worker import Awaited  # noqa: PLC0415 - loads asyncio
 
         handler = Awaited(handler, args.transaction)
-    retry = None if args.retry is None else [_delay(text) for text in args.retry.split(",")]
     names = [(args.stream, args.group), *((stream_name(stream), group_name(group)) for stream, group in args.then)]
     with writing(args, in_bytes=False) as store:
         groups = [existing(store, stream).group(group) for stream, group in names]
@@ -74,18 +73,11 @@ def _worker(args: argparse.Namespace) -> int:
             group.info()  # raises where there is no such group
         worker = raxlog.worker(
             dict.fromkeys(groups, handler), name=args.name, threads=args.threads, processes=args.processes,
-            transaction=args.transaction, lease=args.lease, max_deliveries=args.max_deliveries, retry=retry,
+            transaction=args.transaction, lease=args.lease, max_deliveries=args.max_deliveries, retry=args.retry,
             timeout=args.timeout, drain=args.drain, result_ttl=args.result_ttl,
         )
         worker.run(burst=args.burst)
     return DONE
-
-
-def _delay(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise CommandError(f"--retry: {text!r} is not a number of seconds", USAGE) from None
 
 
 def _function(name: str) -> Callable[..., object]:
