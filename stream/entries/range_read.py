@@ -25,7 +25,7 @@ from ...storage.log.cursor import LogCursor
 from ...storage.trees.ordinals import DeadCounts
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..node import decode
-from ..node.entry import UNDECODABLE, Entry, as_texts
+from ..node.entry import UNDECODABLE, Entry, into_texts
 from ..node.stream_id import StreamID, make_id, pack_id, unpack_id
 from . import header as headers
 from .header import Extent, StreamHeader, shown
@@ -73,7 +73,7 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
         while state.blocks:
             entries = _decoded(state.blocks, name, start, end, remaining, reverse)
             if encoding is not None:
-                entries = as_texts(entries, encoding, UNDECODABLE, None)
+                into_texts(entries, encoding, UNDECODABLE, None)
             yield from entries
             if remaining >= 0:
                 remaining -= len(entries)

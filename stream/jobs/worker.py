@@ -46,6 +46,7 @@ from ...storage.wake.stop import Stop, StopFlag
 from ..entries.header import shown
 from ..entries.session import Handle, bound
 from ..node.arguments import Name, Text, duration_ms, member_name, stored_bytes, whole
+from ..node.entry import copied
 from ..node.stream_id import IDLike, IDs, StreamID, now_ms
 from ..node.typed import Entry
 from .outcome import Backoff, Cancelled, Counts, Discard, Retry, Snooze, TimeLimit, asked_delay, parsed_retry
@@ -446,7 +447,7 @@ class Worker:
             if entry.deliveries > self._max_deliveries:
                 raise Exhausted(f"delivered {entry.deliveries} times, and no worker has come to its end, or has been "
                                 "able to write this letter")
-            [shown] = self._duty(lane).shown([entry])
+            [shown] = self._duty(lane).shown([copied(entry)])
             if self._begin is None:
                 value = self._duty(lane).handler(shown)
                 if self._result_ttl is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.format import keys
-from .entry import UNDECODABLE, as_texts, typed
+from .entry import UNDECODABLE, into_texts, typed
 from .model import Model
 
 MAX_MEMBER_NAME = 1 << 16
@@ -77,9 +77,11 @@ def text_of(raw: bytes, encoding: str | None) -> Text:
 
 
 def texts_of(entries: list[Any], encoding: str | None, model: Model | None = None) -> list[Entry[Any]]:
-    """Entries as they are returned: with text where the store is open with an encoding, values of the handle's type."""
+    """Entries as they are returned, changed themselves: with text where the store is open with an encoding, values of
+    the handle's type. Nothing else holds them.
+    """
     if encoding is not None:
-        return as_texts(entries, encoding, UNDECODABLE, model)
+        return into_texts(entries, encoding, UNDECODABLE, model)
     return entries if model is None else [typed(entry, model) for entry in entries]
 
 

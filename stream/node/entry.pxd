@@ -51,11 +51,11 @@ cpdef bint flatten_all(object entries, list flats, Py_ssize_t limit) except -1
 @cython.locals(flat=list, i="Py_ssize_t")
 cdef list flatten_like(dict fields, list keys, list names)
 
-@cython.locals(found=list, raw=list, names=list, plain=bint, given=Entry, entry=Entry)
-cpdef list as_texts(list entries, str encoding, str errors, object model)
+@cython.locals(entry=Entry)
+cpdef Entry copied(Entry given)
 
-@cython.locals(texts=list, raw=bytes)
-cdef list as_utf8(list values)
+@cython.locals(raw=list, names=list, plain=bint, entry=Entry, values=list, i="Py_ssize_t", part=bytes)
+cpdef list into_texts(list entries, str encoding, str errors, object model)
 
 @cython.locals(given=list, row=bytearray, at="Py_ssize_t", entry=Entry)
 cpdef bytes delivered(object entries)

@@ -149,7 +149,7 @@ class Entry:
         if self.names and isinstance(self.names[0], str):
             return self
         errors = errors or ("strict" if encoding else UNDECODABLE)
-        texts: list[Entry] = as_texts([self], encoding or "utf-8", errors, getattr(self, "_model", None))
+        texts: list[Entry] = into_texts([copied(self)], encoding or "utf-8", errors, getattr(self, "_model", None))
         return texts[0]
 
     def to_dict(self) -> dict[str, object]:
@@ -219,38 +219,34 @@ def typed(entry: Entry, model: Model | None) -> Any:
     return entry
 
 
-def as_texts(entries: list[Any], encoding: str, errors: str, model: Model | None) -> list[Any]:
-    """The same entries with ``str`` instead of ``bytes``, those of a node with one row of names, as before."""
-    found: list[Entry] = []
+def copied(given: Entry) -> Entry:
+    """An entry that shares no row of values with that one."""
+    entry = Entry.__new__(Entry)
+    entry.ms, entry.seq = given.ms, given.seq
+    entry.names, entry.values = given.names, list(given.values)
+    entry.deliveries, entry.idle = given.deliveries, given.idle
+    return entry
+
+
+def into_texts(entries: list[Any], encoding: str, errors: str, model: Model | None) -> list[Any]:
+    """Have entries that nothing else holds ``str`` in place of ``bytes``; those of a node share a row of names on."""
     raw: list[FieldText] = []  # the row of names of the entry before
     names: list[str] = []  # and its texts
     plain = encoding == "utf-8" and errors == UNDECODABLE
-    for given in entries:
-        if given.names is not raw:
-            raw = given.names
+    for each in entries:
+        entry: Entry = each
+        if entry.names is not raw:
+            raw = entry.names
             names = [name if isinstance(name, str) else name.decode(encoding, errors) for name in raw]
-        entry = Entry.__new__(Entry)
-        entry.ms, entry.seq = given.ms, given.seq
+        values = entry.values
+        for i in range(len(values)):
+            value = values[i]
+            if isinstance(value, bytes):
+                part: bytes = value  # a call of the decoder itself, once Cython knows the type
+                values[i] = part.decode("utf-8", "surrogateescape") if plain else part.decode(encoding, errors)
         entry.names = names
-        entry.values = as_utf8(given.values) if plain else [
-            value if isinstance(value, str) else value.decode(encoding, errors) for value in given.values
-        ]
-        entry.deliveries, entry.idle = given.deliveries, given.idle
         entry._encoding, entry._model = encoding, model
-        found.append(entry)
-    return found
-
-
-def as_utf8(values: list[Any]) -> list[str]:
-    """The texts of values, with lone surrogates for what is not UTF-8."""
-    texts: list[str] = []
-    for value in values:
-        if isinstance(value, str):
-            texts.append(value)
-            continue
-        raw: bytes = value  # a call of the decoder itself, once Cython knows the type
-        texts.append(raw.decode("utf-8", "surrogateescape"))
-    return texts
+    return entries
 
 
 def delivered(entries: Sequence[Entry]) -> bytes:
