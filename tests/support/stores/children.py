@@ -61,7 +61,8 @@ class Child:
         """The next thing the child said."""
         size = self._reading.read(4)
         if len(size) < 4:
-            raise EOFError
+            self.wait()
+            raise EOFError(f"the child has ended with status {self.status}")
         data = self._reading.read(struct.unpack("<I", size)[0])
         return pickle.loads(data)
 
