@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import raxlog
 import raxlog.aio
 from raxlog import Discard, Retry, Snooze
 from raxlog.aio import AsyncGroup, AsyncStore
+from raxlog.tools.aio.worker import Awaited
 
 SOON = 10.0
 
@@ -325,3 +327,22 @@ def test_every_entry_is_run_to_its_end_whichever_programs_are_killed(path: Path)
     assert kills == 2
     assert set(runs) == set(range(many))
     assert sum(runs.values()) < many + 2 * 4 * 100  # a kill costs at most what its four threads have read
+
+
+def test_a_forked_child_goes_on_where_it_clears_away_a_handler_that_a_closed_loop_has_left() -> None:
+    async def handle(_: raxlog.Entry) -> None:
+        await asyncio.sleep(60)
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(Awaited(handle, False)._run(raxlog.Entry(1, 1, [("n", "1")])))
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    pid = os.fork()
+    if pid == 0:
+        try:
+            task.get_coro().close()
+        finally:
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    task.get_coro().close()

@@ -82,6 +82,9 @@ class Awaited:
         self.tasks.add(task)
         try:
             return await self._handler(entry), None
+        except GeneratorExit:  # what a closed loop has left is cleared away, perhaps in a child that others have forked
+            forks = fork_hooks.count()
+            raise
         except BaseException as error:
             is_end, kind = self.owner is not None and self.owner.cancelling(), type(error)  # as by asyncio.run()
             if issubclass(kind, KeyboardInterrupt) and threading.current_thread() is threading.main_thread() and (
