@@ -205,7 +205,7 @@ def test_where_the_system_gives_no_other_thread_an_append_raises_and_the_store_c
         patched.setattr(write_buffer, "start", refuse)
         while thread in threading.enumerate():  # again, where it was not at rest: of a commit it outlives any exception
             time.sleep(0.1)
-            assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, struck)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, struck)  # of one that has ended by now it finds none
             with suppress(raxlog.StoreError, SystemError):
                 store.stream("s").append({"n": 2})
                 store.flush()
