@@ -4,7 +4,7 @@
 
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 cdef extern from "Python.h":
     char *PyBytes_AS_STRING(object text)
@@ -16,8 +16,24 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef extern from "<fcntl.h>" nogil:
     struct flock:
-        pass
+        short l_type
+        short l_whence
+        long long l_start
+        long long l_len
+        int l_pid
+    const short F_WRLCK
+    const short F_UNLCK
+    const int F_OFD_SETLK
+    const int F_OFD_GETLK
     int fcntl(int descriptor, int what, ...)
+
+cdef extern from "<unistd.h>" nogil:
+    long syscall(long number, ...)
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long long tv_sec
+        long tv_nsec
 
 cdef extern from "<poll.h>" nogil:
     short POLLIN
@@ -54,3 +70,36 @@ cdef inline int set_lock(int descriptor, int what, bytes prepared) except -1:
             PyErr_SetFromErrno(OSError)
         PyErr_CheckSignals()
     return 0
+
+cdef inline flock bytes_of(long long start, long long length) noexcept:
+    cdef flock asked
+    memset(&asked, 0, sizeof(flock))
+    asked.l_type = F_WRLCK
+    asked.l_start = start
+    asked.l_len = length
+    return asked
+
+cdef inline int set_bytes(int descriptor, long long start, long long length) except -1:
+    cdef flock asked = bytes_of(start, length)
+    while fcntl(descriptor, F_OFD_SETLK, &asked) < 0:
+        if errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+        PyErr_CheckSignals()
+    return 0
+
+cdef inline object ask_first(int descriptor, long long start, long long length):
+    cdef flock asked = bytes_of(start, length)
+    while fcntl(descriptor, F_OFD_GETLK, &asked) < 0:
+        if errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+        PyErr_CheckSignals()
+    return None if asked.l_type == F_UNLCK else (asked.l_start, asked.l_start + asked.l_len - 1)
+
+# What it answers is not looked at: a sleep ends by a wake-up, by the time, or because the word is another by now.
+cdef inline int futex(long call, unsigned long long address, int what, unsigned int number, double seconds) except -1:
+    cdef timespec time
+    time.tv_sec = <long long>seconds
+    time.tv_nsec = <long>((seconds - time.tv_sec) * 1e9)
+    with nogil:
+        syscall(call, <void *>address, what, number, &time, NULL, 0)
+    return PyErr_CheckSignals()

@@ -16,6 +16,7 @@ cdef class StoreFiles:
     cdef object _reopen
     cdef public WriterLock lock
     cdef public object shared
+    cdef public int descriptor
     cdef public object presence
     cdef object _store
     cdef object _owner

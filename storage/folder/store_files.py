@@ -54,7 +54,8 @@ class StoreFiles:
     """
 
     __slots__ = (
-        "_events", "_known", "_looks", "_owner", "_path", "_reopen", "_seen", "_store", "lock", "presence", "shared",
+        "_events", "_known", "_looks", "_owner", "_path", "_reopen", "_seen", "_store", "descriptor", "lock",
+        "presence", "shared",
     )
 
     def __init__(self, path: Path, reopen: Callable[[], object]) -> None:
@@ -62,6 +63,7 @@ class StoreFiles:
         self._reopen = reopen
         self.lock: WriterLock | None = None
         self.shared: FileIO | None = None
+        self.descriptor: int = -1  # of what is shared, where that is written to
         self.presence: Presence | None = None
         self._store = -1
         self._owner: object = None  # what distinguishes the store, and its folder, from all others
@@ -88,6 +90,7 @@ class StoreFiles:
         if not (path / SHARED).exists() and (user := find_holder(directory.generation(path))) is not None:
             raise deleted_in_use(path / SHARED, f"process {user}" if user else "another process")
         self.shared = open_shared(path)
+        self.descriptor = self.shared.fileno()
         self.lock = WriterLock(path / SHARED)
 
     def enter(self) -> list[tuple[bytes, int]]:
@@ -125,6 +128,7 @@ class StoreFiles:
 
     def close(self) -> None:
         """Close all, in a forked child too. A presence that has not left counts as a killed process."""
+        self.descriptor = -1
         if self.shared is not None:
             ofd_lock.close(self.shared)
         if self.lock is not None:

@@ -46,7 +46,7 @@ def ask(file: FileIO, prepared: bytes) -> None:
     fcntl.fcntl(file, SET, prepared)
 
 
-def take(file: FileIO, start: int, length: int, shared: bool = False, waits: bool = False) -> None:
+def take(file: FileIO | int, start: int, length: int, shared: bool = False, waits: bool = False) -> None:
     """Lock some bytes of the file. BlockingIOError where others have them, unless it waits."""
     kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
     fcntl.fcntl(file, _SET_WAITING if waits else SET, question(kind, start, length))
@@ -110,12 +110,12 @@ def is_shared(file: FileIO, start: int) -> bool:
     return not is_free(file, start, 1) and _first(file, start, 1, fcntl.F_RDLCK) is None
 
 
-def find(file: FileIO, start: int, length: int) -> tuple[int, int] | None:
+def find(file: FileIO | int, start: int, length: int) -> tuple[int, int] | None:
     """The first and the last byte of a lock that others have on any of these bytes; None if there is none."""
     return _first(file, start, length, fcntl.F_WRLCK)
 
 
-def _first(file: FileIO, start: int, length: int, beside: int) -> tuple[int, int] | None:
+def _first(file: FileIO | int, start: int, length: int, beside: int) -> tuple[int, int] | None:
     answer = _FLOCK.unpack(fcntl.fcntl(file, _GET, question(beside, start, length)))
     kind, first, size = answer[0], *answer[2:4]
     return None if kind == fcntl.F_UNLCK else (first, first + size - 1)

@@ -31,21 +31,21 @@ import contextlib
 import fcntl
 import mmap
 import os
-import struct
 import sys
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
 from .. import clocks, disk
 from ..crash_point import crash_point
 from ..errors import LockTimeout
 from ..notices import note
-from ..system_calls import set_lock  # cimport
+from ..system_calls import address_of, futex, set_lock  # cimport
 from . import ofd_lock
+from .ofd_lock import find, take  # cimport
 
 SOURCE_HASH = ""
 
+_SET = ofd_lock.SET
 _LOCK = 1 << 32
 _LINE = 1 << 33
 _PLACE = 1 << 23  # more than any number of a process
@@ -72,12 +72,13 @@ class WriterLock:
     It opens that for itself: the system shows first what is locked by the description that has had a lock for longest.
     """
 
-    __slots__ = ("_file", "_last", "_lock", "_none", "_path", "_words")
+    __slots__ = ("_descriptor", "_file", "_last", "_lock", "_none", "_path", "_words")
 
     def __init__(self, path: Path) -> None:
         self._path = path
         pid = os.getpid()
         self._file = disk.open_file(path, os.O_RDWR)
+        self._descriptor: int = self._file.fileno()
         with disk.open_file(path, os.O_RDWR) as mapped:  # another than the one with the locks: a map keeps it open
             self._words = TurnWords(mapped)
         self._last: memoryview[int] = numbers_of(self._words.last)
@@ -92,7 +93,7 @@ class WriterLock:
         try:
             if not self._last[0]:
                 try:
-                    set_lock(self._file.fileno(), ofd_lock.SET, self._lock)
+                    set_lock(self._descriptor, _SET, self._lock)
                     return
                 except BlockingIOError:
                     pass
@@ -105,22 +106,22 @@ class WriterLock:
             raise
 
     def _wait(self, deadline: float, timeout: float) -> None:
-        file, words = self._file, self._words
+        descriptor, words = self._descriptor, self._words
         place = self._enter_line()
         woken, idle = False, None
         while True:
             word = words.word(place)
             crash_point("line.joined")
             words.last[0] = max(words.last[0], place)  # to be seen by a process that gives the lock up from here on
-            first = None if woken else ofd_lock.find(file, _LINE, place * _PLACE)
+            first = None if woken else find(descriptor, _LINE, place * _PLACE)
             if first is None or first == idle:
                 try:
-                    ofd_lock.ask(file, self._lock)
+                    set_lock(descriptor, _SET, self._lock)
                     return  # its place in line goes with the lock
                 except BlockingIOError:
                     pass
             else:
-                idle = first if ofd_lock.is_free(file, _LOCK, 1) else None
+                idle = first if find(descriptor, _LOCK, 1) is None else None
             remaining = deadline - clocks.elapsed()
             if remaining <= 0:
                 raise LockTimeout(
@@ -133,7 +134,7 @@ class WriterLock:
         place = self._words.last[0] % _PLACES + 1
         while True:
             try:
-                ofd_lock.take(self._file, _LINE + place * _PLACE, os.getpid() + 1)
+                take(self._descriptor, _LINE + place * _PLACE, os.getpid() + 1)
                 return place
             except BlockingIOError:
                 place += 1
@@ -141,22 +142,22 @@ class WriterLock:
     def release(self) -> None:
         """Give the lock up, and the place in line too, and wake the next: harmless where neither is held."""
         try:
-            set_lock(self._file.fileno(), ofd_lock.SET, self._none)
+            set_lock(self._descriptor, _SET, self._none)
             if self._last[0]:
                 self._pass_on()
         except (OSError, ValueError):
-            if not self._file.closed:  # else that, gave up both
+            if self._descriptor >= 0:  # else the file was closed, which gave up both
                 raise
 
     def _pass_on(self) -> None:
         """Wake the first in line."""
         last = self._last
         before = last[0]
-        first = ofd_lock.find(self._file, _LINE, _LINE_BYTES)
+        first = find(self._descriptor, _LINE, _LINE_BYTES)
         if first is None:
             crash_point("line.emptied")
             last[0] = 0
-            first = ofd_lock.find(self._file, _LINE, _LINE_BYTES)  # one may have come, and noted it before that
+            first = find(self._descriptor, _LINE, _LINE_BYTES)  # one may have come, and noted it before that
         if first is not None:
             crash_point("line.passed")
             last[0] = max(before, last[0])
@@ -174,31 +175,31 @@ class WriterLock:
 
     def holder_pid(self) -> int | None:
         """The number of the process that holds the lock, else of the first in line; None if none (or this one) does."""
-        found = ofd_lock.find(self._file, _LOCK, 1)
+        found = find(self._descriptor, _LOCK, 1)
         if found is not None:
             return _LOCK - found[0]
-        found = ofd_lock.find(self._file, _LINE, _LINE_BYTES)
+        found = find(self._descriptor, _LINE, _LINE_BYTES)
         return None if found is None else found[1] - found[0]
 
     def is_awaited(self) -> bool:
         """Whether another process is in line for the lock. One system call."""
-        return not ofd_lock.is_free(self._file, _LINE, _LINE_BYTES)
+        return find(self._descriptor, _LINE, _LINE_BYTES) is not None
 
     def close(self) -> None:
         """Close the file, which drops whatever this process still holds."""
+        self._descriptor = -1
         ofd_lock.close(self._file)
 
 
 class TurnWords:
     """The words in an open file, which is as long as they need. sleep() polls where it has no call."""
 
-    __slots__ = ("_address", "_futex", "_words", "last")
+    __slots__ = ("_address", "_words", "last")
 
     def __init__(self, file: FileIO) -> None:
         mapped = mmap.mmap(file.fileno(), _SIZE)
         self.last: memoryview[int] = memoryview(mapped)[:8].cast("Q")  # one native store each: nothing is seen by half
         self._words = memoryview(mapped)[8:].cast("I")
-        self._futex: Any = None
         self._address = 0
 
     def word(self, place: int) -> int:
@@ -212,21 +213,17 @@ class TurnWords:
             while self.word(place) == word and clocks.elapsed() < end:
                 clocks.sleep(_NAP)
         else:
-            self._call(place, _WAIT, word, struct.pack("qq", int(seconds), int(seconds % 1 * 1e9)))
+            self._call(place, _WAIT, word, seconds)
         return self.word(place) != word
 
     def wake(self, place: int) -> None:
         """End the sleep in that place. About 3 µs."""
         self._words[place % _WORDS] = self.word(place) + 1 & 0xFFFFFFFF
         if _CALL is not None:
-            self._call(place, _WAKE, _ALL, None)
+            self._call(place, _WAKE, _ALL, 0.0)
 
-    def _call(self, place: int, what: int, number: int, until: bytes | None) -> None:
-        if self._futex is None:
-            import ctypes  # noqa: PLC0415 - only a process that waits pays for it
-
-            self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._words))
-            call = ctypes.CDLL(None).syscall
-            call.argtypes = (ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p)
-            self._futex = call
-        self._futex(_CALL, self._address + 4 * (place % _WORDS), what, number, until)
+    def _call(self, place: int, what: int, number: int, seconds: float) -> None:
+        if not self._address:
+            self._address = address_of(self._words)
+        assert _CALL is not None
+        futex(_CALL, self._address + 4 * (place % _WORDS), what, number, seconds)
