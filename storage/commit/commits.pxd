@@ -5,7 +5,8 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from ..folder.store_files cimport StoreFiles
 from ..format.binary cimport one_number
 from ..locks.writer_lock cimport WriterLock
-from ..log.transaction cimport WriteTransaction
+from ..log.log cimport Log
+from ..log.transaction cimport WriteTransaction, mark_of
 from ..system_calls cimport write_at
 
 cdef class Call:
@@ -75,14 +76,14 @@ cdef class Commits:
     cdef object reported(self, object error)
     @cython.locals(count="Py_ssize_t", refused=list, txn=WriteTransaction)
     cdef object _attempt(self, list calls)
-    @cython.locals(txn=WriteTransaction)
+    @cython.locals(txn=WriteTransaction, log=Log)
     cpdef WriteTransaction begin(self)
     cdef bint _is_in_force(self, object txn) except -1
     @cython.locals(call=Call)
     cdef object run(self, WriteTransaction txn, list calls, list refused)
     @cython.locals(before="long long")
     cdef bint is_spoiled(self, WriteTransaction txn, Call call) except -1
-    @cython.locals(call=Call)
+    @cython.locals(call=Call, log=Log)
     cdef object commit(self, WriteTransaction txn, list calls)
     cdef object abort(self, WriteTransaction txn)
     cpdef object wake_readers(self, object transaction_id)

@@ -75,8 +75,8 @@ from ..fork_hooks import HERE, USUAL
 from ..format.binary import one_number  # cimport
 from ..locks.shared_file import WAKE
 from ..log.checkpoint import Map
-from ..log.log import Log
-from ..log.transaction import WriteTransaction  # cimport
+from ..log.log import Log  # cimport
+from ..log.transaction import WriteTransaction, mark_of  # cimport
 from ..notices import noted
 from ..system_calls import write_at  # cimport
 from ..tree import lmdb_errors
@@ -92,6 +92,7 @@ _LOOK_AGAIN = 0.25  # seconds that a sleeping call waits for a hint
 _LEADERLESS = 0.5  # seconds without a sign of the leader before another takes its place
 _LATE = 0.004  # seconds from a wake-up until its thread runs: alone 0.00005, beside one that computes 0.005
 _CROWDED_BATCHES = 64
+_MARK = mark_of(directory.MARK)
 _WARM_LIMIT = 1 << 14  # streams kept warm, of some 6 KB each; beyond it all are dropped, which costs a read each
 
 
@@ -367,7 +368,7 @@ class Commits:
                     if self.leader is call:
                         self.locked = True
                         self.files.acquire(timeout if leads else max(0.0, deadline - clocks.elapsed()))
-                        log = self.map.log
+                        log: Log | None = self.map.log
                         if log is not None:
                             log.patience = timeout
                         yield
@@ -570,9 +571,11 @@ class Commits:
                     "written through this opening of it. See to the disk; then close the store and open it again."
                 )
             try:
-                if store_map.log is None:
+                log = store_map.log
+                if log is None:
                     self.env.live()
-                txn = store_map.log.write()  # type: ignore[union-attr]  # what is written to has one
+                    log = store_map.log
+                txn = log.write()  # type: ignore[union-attr]  # what is written to has one
                 if txn.upto - 1 == self.warm_id or self._is_in_force(txn):
                     self.open_write = txn
                     if len(self.warm) > _WARM_LIMIT:
@@ -592,6 +595,8 @@ class Commits:
     def _is_in_force(self, txn: WriteTransaction) -> bool:
         """Behind another process' commit: whether the generation is the one in force. Else the transaction ends."""
         self.epoch += 1
+        if self.warm_id >= 0 and not txn.is_foreign(_MARK, self.warm_id):
+            return True  # it was there, and what says that it is not has not been written since
         superseded = True
         try:
             superseded = directory.successor(txn.get) is not None
@@ -637,15 +642,18 @@ class Commits:
         """
         number = txn.upto
         if txn.changes == 0:
-            txn.commit()  # nothing is written, and the warm stays warm
+            txn.abort()  # nothing is written, and the warm stays warm
             self.warm_id = number - 1
         else:
             self.committing = (number, calls)
             if listeners:
                 crash_point("commit.before")
+            log: Log = txn.log
             txn.flush()
-            txn.commit()
-            self.warm_id = self.map.log.pos  # type: ignore[union-attr]  # what is written to has one
+            if txn.touched:
+                log.commit(txn)
+            txn.abort()
+            self.warm_id = log.pos
             if listeners:
                 crash_point("commit.after")
             self.wake_readers(number)
@@ -667,10 +675,10 @@ class Commits:
         its safety period, so it is not worth failing a write that is already on disk.
         """
         try:
-            write_at(self.files.shared.fileno(), one_number(transaction_id), WAKE)  # type: ignore[union-attr]
+            write_at(self.files.descriptor, one_number(transaction_id), WAKE)
         except TimeoutError:
             raise  # a signal's handler did
-        except (OSError, ValueError, AttributeError):
+        except OSError:
             return  # it has been closed since, say
 
 

@@ -17,6 +17,13 @@ cdef inline unsigned char *put_number(unsigned char *at, unsigned long long numb
         at[i] = <unsigned char>(number >> (8 * i))
     return at + size
 
+cdef inline unsigned long long get_number(const unsigned char *at, int size) noexcept:
+    cdef unsigned long long number = 0
+    cdef int i
+    for i in range(size):
+        number |= <unsigned long long>at[i] << (8 * i)
+    return number
+
 cdef inline unsigned char *place(bytearray record, Py_ssize_t at) noexcept:
     return <unsigned char *>PyByteArray_AS_STRING(record) + at
 

@@ -3,8 +3,8 @@
 cimport cython
 from .cursor cimport cursor_over
 from ..system_calls cimport seek
-from .ring cimport Ring, decode, encode_record, read_u32, seal_record
-from .transaction cimport Overlay, Version, View, WriteTransaction, run_of, write_over
+from .ring cimport Ring, decode, encode_record, read_u32, read_u64, seal_record
+from .transaction cimport Overlay, Version, View, WriteTransaction, mark_of, run_of, write_over
 
 cdef class Room:
     cdef public Ring ring
@@ -82,8 +82,8 @@ cdef class Log:
     cpdef object follow_to_end(self, object raw, unsigned long long applied, object chain)
     @cython.locals(overlay=Overlay)
     cpdef object follow(self, object raw, unsigned long long applied, object chain, unsigned long long end)
-    @cython.locals(after="unsigned long long", record=bytes, touched=dict, size="Py_ssize_t", key=bytes, value=bytes,
-                   freed="Py_ssize_t", foreign=dict)
+    @cython.locals(after="unsigned long long", record=bytes, changes=list, size="Py_ssize_t", key=bytes, value=bytes,
+                   freed="Py_ssize_t", foreign=dict, mark=bytes, last=bytes)
     cpdef bint step(self, object raw, Overlay overlay) except -1
     @cython.locals(before=Version)
     cpdef bytes _base_of(self, object raw, Overlay overlay, unsigned long long lsn, bytes key)

@@ -35,6 +35,7 @@ import resource
 import threading
 from collections.abc import Callable
 from functools import partial
+from os import SEEK_END
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,11 @@ from .ring import (
     find_damage,
     holds,
     read_u32,  # cimport
+    read_u64,  # cimport
     seal_record,  # cimport
     unseal_applied,
 )
-from .transaction import Overlay, View, WriteTransaction, run_of, write_over  # cimport
+from .transaction import Overlay, View, WriteTransaction, mark_of, run_of, write_over  # cimport
 
 SOURCE_HASH = ""
 
@@ -451,7 +453,7 @@ class Log:
         if left is not None:  # an exception has left it
             left.abort()
         ring = self.ring
-        if seek(ring.file, 0, os.SEEK_END) < HEADER + ring.size:  # stat() would make the next write save its time
+        if seek(ring.file, 0, SEEK_END) < HEADER + ring.size:  # stat() would make the next write save its time
             raise StoreError(
                 f"{ring.path} has been cut off while the store is in use. End every process that has the store open, "
                 "which saves what they hold, and run 'raxlog salvage'."
@@ -532,24 +534,27 @@ class Log:
         record = self.ring.record_after(self.pos, self.chain)
         if record is None:
             return False
-        checksum = int.from_bytes(record[:8], "little")
+        checksum = read_u64(record, 0)
         size = len(record)
-        after = (read_u32(record, 12) | read_u32(record, 16) << 32) + size
+        after = read_u64(record, 12) + size
         freed = read_u32(record, 20)
         self.last_epoch = self.ring.first_epoch(after - size, read_u32(record, 24))
         if freed:
             overlay.freed.append((after, freed))
-        touched: dict[bytes, Any] = {}
         foreign = self.foreign
         if len(foreign) > MOST_FOREIGN:
             self.foreign_all = self.pos
             foreign.clear()
-        for key, value in decode(record, HEAD, partial(self._base_of, raw, overlay, after)):
-            touched[key] = None
-            foreign[key[:8] + key[9:13]] = after
+        changes = decode(record, HEAD, partial(self._base_of, raw, overlay, after))
+        last = None
+        for key, value in changes:
+            mark = mark_of(key)
+            if mark != last:  # most keys of a commit are of one group
+                foreign[mark] = after
+                last = mark
             overlay.write(key, value, after)
         self.reach(after, checksum, (after - size, self.chain))
-        overlay.settle(touched)  # behind it: a view that begins now keeps what it sees
+        overlay.settle([key for key, _ in changes])  # behind it: a view that begins now keeps what it sees
         return True
 
     def _base_of(self, raw: Any, overlay: Overlay, lsn: int, key: bytes) -> bytes:
@@ -611,7 +616,8 @@ class Log:
             self.waits += 1
             self.checkpoints.make_ring_room(pos + size)
         behind = words[FLUSHED] < start
-        number = (ring.epoch + 2 * (pos // ring.size)) & 0xFFFFFFFE
+        number = ring.epoch + 2 * (pos // ring.size)
+        number -= number >> 32 << 32  # its lower 32 bits: with & and that many of them, C would make objects
         checksum = seal_record(record, pos, freed, number | (not behind), self.chain)
         txn.written = place
         try:
@@ -633,7 +639,7 @@ class Log:
             if self.durable:
                 words[FLUSHED] = pos + size
             self.reach(pos + size, checksum, (pos, self.chain))
-            overlay.settle(touched)
+            overlay.settle([key for key in touched])  # noqa: C416 - list() costs more in C
         if not self.checkpoints.is_tended:
             self.checkpoints.start()
         if pos + size - words[APPLIED] > self.every or memory > MOST_MEMORY:

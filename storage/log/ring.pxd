@@ -1,14 +1,15 @@
 # The C types of ring.py.
 
 cimport cython
-from libc.string cimport memcmp
-from ..format.binary cimport blank, put_checksum, put_delete, put_delta, put_put, put_record_head
+from libc.string cimport memcmp, memcpy
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from ..format.binary cimport blank, get_number, put_checksum, put_delete, put_delta, put_put, put_record_head
 from .transaction cimport Version
-from libc.string cimport memcpy
 
 cdef extern from "Python.h":
     bytes PyBytes_FromStringAndSize(const char *text, Py_ssize_t size)
     char *PyBytes_AS_STRING(object text)
+    Py_ssize_t PyBytes_GET_SIZE(object text)
     char *PyByteArray_AS_STRING(object text)
 
 cdef class Ring:
@@ -25,6 +26,7 @@ cdef class Ring:
     cdef public object map
     cdef object __weakref__
 
+    @cython.locals(record=bytes)
     cpdef bytes record_at(self, unsigned long long place, unsigned long long lsn, object chain)
     cpdef bytes record_after(self, unsigned long long lsn, object chain)
     cpdef unsigned long long lsn_at(self, unsigned long long place) except? 0
@@ -37,6 +39,42 @@ cdef inline Py_ssize_t put_part(bytearray record, Py_ssize_t at, bytes whole, Py
 
 cdef inline bytes part_of(bytearray record, Py_ssize_t start, Py_ssize_t stop):
     return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(record) + start, stop - start)
+
+# The buffer is given back before anything else can run, so close() is never kept from it.
+cdef inline bytes record_in(object ring, Py_ssize_t at, Py_ssize_t room, unsigned long long lsn):
+    cdef Py_buffer shown
+    cdef const unsigned char *head
+    cdef Py_ssize_t length
+    cdef bytes made = None
+    if room < 28:
+        return None
+    PyObject_GetBuffer(ring, &shown, PyBUF_SIMPLE)
+    head = <const unsigned char *>shown.buf + at
+    length = get_number(head + 8, 4)
+    if get_number(head + 12, 8) == lsn and 0 < length <= room - 28:
+        made = PyBytes_FromStringAndSize(<const char *>head, 28 + length)
+    PyBuffer_Release(&shown)
+    return made
+
+cdef inline bytes cut(bytes whole, Py_ssize_t start, Py_ssize_t stop):
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(whole)
+    stop = min(stop, size)
+    return PyBytes_FromStringAndSize(PyBytes_AS_STRING(whole) + min(start, size), max(0, stop - start))
+
+cdef inline bytes grown(bytes base, Py_ssize_t front, bytes record, Py_ssize_t at, Py_ssize_t middle):
+    cdef Py_ssize_t there = PyBytes_GET_SIZE(record) - at
+    cdef Py_ssize_t head = max(0, min(48, there))
+    cdef bytes made
+    front = max(0, min(front, PyBytes_GET_SIZE(base) - 48))
+    middle = max(0, min(middle, there - 48))
+    made = PyBytes_FromStringAndSize(NULL, head + front + middle)
+    memcpy(PyBytes_AS_STRING(made), PyBytes_AS_STRING(record) + at, head)
+    memcpy(PyBytes_AS_STRING(made) + head, PyBytes_AS_STRING(base) + 48, front)
+    memcpy(PyBytes_AS_STRING(made) + head + front, PyBytes_AS_STRING(record) + at + 48, middle)
+    return made
+
+cdef inline unsigned long long read_u64(bytes body, Py_ssize_t at) noexcept:
+    return get_number(<const unsigned char *>PyBytes_AS_STRING(body) + at, 8)
 
 cdef inline bint is_same(const unsigned char *left, const unsigned char *right, Py_ssize_t at, Py_ssize_t size) noexcept:
     return memcmp(left + at, right + at, size) == 0

@@ -214,13 +214,10 @@ class Ring:
 
     def record_at(self, place: int, lsn: int, chain: int) -> bytes | None:
         """The record of this LSN there, if it is valid behind one with this checksum."""
-        if place + HEAD > self.size:
-            return None
-        checksum, length, found, _, _ = RECORD.unpack_from(self.map, HEADER + place)
-        if found != lsn or length < 1 or place + HEAD + length > self.size:
-            return None
-        record: bytes = self.map[HEADER + place : HEADER + place + HEAD + length]
-        return record if xxh3_64_intdigest(memoryview(record)[8:], chain) == checksum else None
+        record = record_in(self.map, HEADER + place, self.size - place, lsn)
+        if record is not None and xxh3_64_intdigest(cut(record, 8, len(record)), chain) != read_u64(record, 0):
+            record = None
+        return record
 
     def record_after(self, lsn: int, chain: int) -> bytes | None:
         """The record that follows, in this lap or at the beginning of the next; None where there is no valid one."""
@@ -376,6 +373,25 @@ def room_for(key: bytes, value: bytes | None) -> int:
     return 11 + len(key) + (0 if value is None else len(value))
 
 
+def record_in(ring: mmap.mmap, at: int, room: int, lsn: int) -> bytes | None:  # cimport
+    """The record of this LSN there, if it has one and is no longer than ``room``. Its checksum is not looked at."""
+    if room < HEAD:
+        return None
+    _, length, found, _, _ = RECORD.unpack_from(ring, at)
+    return ring[at : at + HEAD + length] if found == lsn and 0 < length <= room - HEAD else None
+
+
+def cut(whole: bytes, start: int, stop: int) -> bytes:  # cimport
+    """A copy of a part; less where there is less."""
+    return whole[start:stop]
+
+
+def grown(base: bytes, front: int, record: bytes, at: int, middle: int) -> bytes:  # cimport
+    """What a delta makes of a value: the new head, as much of the old behind it, and the new bytes."""
+    return b"".join((record[at : at + DELTA_HEAD], base[DELTA_HEAD : DELTA_HEAD + front],
+                     record[at + DELTA_HEAD : at + DELTA_HEAD + middle]))
+
+
 def encode_record(touched: dict[bytes, Any], rows: dict[bytes, Any], most: int) -> bytearray | None:
     """The record of a transaction's changes, but for its head. None where it might take more than ``most`` bytes.
 
@@ -439,24 +455,23 @@ def decode(record: bytes, at: int, base_of: Callable[[bytes], bytes]) -> list[tu
         value: bytes | None = None
         if kind == 0:
             at += 3
-            key = record[at : at + klen]
+            key = cut(record, at, at + klen)
             at += klen
         elif kind == 1:
             vlen = read_u32(record, at + 3)
             at += 7
-            key = record[at : at + klen]
+            key = cut(record, at, at + klen)
             at += klen
-            value = record[at : at + vlen]
+            value = cut(record, at, at + vlen)
             at += vlen
         else:
             front = read_u32(record, at + 3)
             middle = read_u32(record, at + 7)
             at += 11
-            key = record[at : at + klen]
+            key = cut(record, at, at + klen)
             at += klen
             base = base_of(key)
-            value = base and b"".join((record[at : at + DELTA_HEAD], base[DELTA_HEAD : DELTA_HEAD + front],
-                                       record[at + DELTA_HEAD : at + DELTA_HEAD + middle]))
+            value = grown(base, front, record, at, middle) if base else base
             at += DELTA_HEAD + middle
         found.append((key, value))
     return found
@@ -467,3 +482,8 @@ def read_u32(body: bytes, at: int) -> int:
     left = body
     high = left[at + 3]  # of a C type of its own: 24 places up, its highest bit would be the sign of an int
     return left[at] | left[at + 1] << 8 | left[at + 2] << 16 | high << 24
+
+
+def read_u64(body: bytes, at: int) -> int:  # cimport
+    """The little-endian uint64 at ``at``."""
+    return int.from_bytes(body[at : at + 8], "little")

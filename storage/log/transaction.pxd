@@ -1,6 +1,19 @@
 # The C types of transaction.py.
 
 cimport cython
+from libc.string cimport memcpy
+
+cdef extern from "Python.h":
+    bytes PyBytes_FromStringAndSize(const char *text, Py_ssize_t size)
+    char *PyBytes_AS_STRING(object text)
+    Py_ssize_t PyBytes_GET_SIZE(object text)
+
+cdef inline bytes mark_of(bytes key):
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(key), head = min(size, 8), rest = max(0, min(size, 13) - 9)
+    cdef bytes made = PyBytes_FromStringAndSize(NULL, head + rest)
+    memcpy(PyBytes_AS_STRING(made), PyBytes_AS_STRING(key), head)
+    memcpy(PyBytes_AS_STRING(made) + head, PyBytes_AS_STRING(key) + 9, rest)
+    return made
 
 cpdef long long run_of(bytes key, bytes value) except -1
 
@@ -36,7 +49,7 @@ cdef class Overlay:
     @cython.locals(run="long long")
     cdef object count(self, bytes key, bytes value, long long sign)
     @cython.locals(version=Version, key=bytes)
-    cpdef object settle(self, dict touched)
+    cpdef object settle(self, list touched)
     @cython.locals(version=Version, older=Version, key=bytes)
     cpdef object undo(self, dict touched, unsigned long long lsn)
     @cython.locals(version=Version, key=bytes)
@@ -84,7 +97,6 @@ cdef class WriteTransaction(View):
     cpdef bint is_foreign(self, bytes mark, unsigned long long since) except -1
     cpdef bint is_untouched(self, long long before, object error) except -1
     cpdef object flush(self)
-    cpdef object commit(self)
     cpdef object abort(self)
 
 cdef inline WriteTransaction write_over(object log, Overlay overlay):

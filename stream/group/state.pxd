@@ -3,7 +3,7 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.string cimport memcpy
-from ...storage.log.transaction cimport WriteTransaction
+from ...storage.log.transaction cimport WriteTransaction, mark_of
 from ..entries.writer cimport StreamWriter
 from ..pel.bucket cimport sealed
 from ..pel.pending_list cimport KnownBuckets, PendingList

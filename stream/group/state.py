@@ -42,7 +42,7 @@ from typing import Any, NamedTuple, Self
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import CorruptionError, NoGroup
 from ...storage.format import keys, records
-from ...storage.log.transaction import WriteTransaction  # cimport
+from ...storage.log.transaction import WriteTransaction, mark_of  # cimport
 from ...storage.trees.rax import Rax, RaxTransaction, family_rows
 from ..entries.header import StreamHeader, numbers, shown
 from ..entries.range_read import Place
@@ -235,7 +235,7 @@ class GroupState:
         self.name: bytes = name
         self.key: bytes = keys.group_family(number, keys.GROUP, group)
         self.seed: int = records.seed_of(self.key)
-        self.mark: bytes = self.key[:8] + self.key[9:13]  # of all its keys: see WriteTransaction.is_foreign()
+        self.mark: bytes = mark_of(self.key)  # of all its keys: see WriteTransaction.is_foreign()
         self.epoch: int = -1  # in which it was last found as on disk (WriteTransaction), and the LSN up to where it was
         self.since: int = 0
         self.last: tuple[int, int] = (0, 0)

@@ -79,7 +79,7 @@ def test_a_cursor_shows_one_state_beside_a_writer(
     overlay = Overlay(0)
     for lsn, (key, there) in enumerate(changes, 1):
         overlay.write(key, b"log" if there else None, lsn)
-        overlay.settle({key: None})
+        overlay.settle([key])
     seen = below | {key for key, _ in changes}
     seen -= {key for key, there in dict(changes).items() if not there}
     expected = sorted(seen)
@@ -89,7 +89,7 @@ def test_a_cursor_shows_one_state_beside_a_writer(
         if left:
             lsn, (key, there) = left.pop(0)
             overlay.write(key, b"later" if there else None, lsn)
-            overlay.settle({key: None})
+            overlay.settle([key])
 
     def nothing() -> None:
         return
@@ -128,7 +128,7 @@ def test_what_is_undone_leaves_no_trace(changes: list[list[tuple[bytes, bool]]])
             overlay.write(key, bytes(100 * lsn) if there else None, lsn)
         touched = dict.fromkeys(key for key, _ in batch)
         if lsn % 2:
-            overlay.settle(touched)
+            overlay.settle(list(touched))
         else:
             overlay.undo(touched, lsn)
             overlay.undo(touched, lsn)
@@ -295,7 +295,7 @@ def test_runs_of_deleted_keys_are_skipped_by_each_view_as_it_must_see_them(
             overlay.undo(touched, writer.upto)
         else:
             log.pos += 2
-            overlay.settle(touched)
+            overlay.settle(list(touched))
             state = after
         views.append((View(log, raw, overlay, False), state))
         for view, expected in views:
