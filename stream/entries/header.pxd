@@ -30,5 +30,9 @@ cdef class StreamHeader:
 
     cdef bytes _moving(self)
     cpdef bint is_due(self, object now) except -1
-    @cython.locals(of=tuple, before=bytes, behind=bytes, body=bytes)
+    @cython.locals(of=tuple, before=bytes, behind=bytes)
+    cdef tuple _frame_of(self)
+    @cython.locals(before=bytes, behind=bytes, at="Py_ssize_t")
+    cpdef bint follow(self, bytes record, object seed) except -1
+    @cython.locals(before=bytes, behind=bytes, body=bytes)
     cpdef bytes sealed(self, object seed)

@@ -49,7 +49,8 @@ DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/format/recor
 COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
 GIB = 1 << 30
 NEVER = 1 << 64  # ms, later than every time
-_MOVING, _STILL, _NUMBERS = 48, struct.Struct("<8Q"), struct.Struct("<14Q")
+_MOVING, _APPENDED, _STILL, _NUMBERS = 48, struct.Struct("<6Q"), struct.Struct("<8Q"), struct.Struct("<14Q")
+_CHECKSUM = 8  # bytes of it before the record
 _EXTENT = struct.Struct("<3Q8xQ24x2Q32x")  # those of the 14 that an Extent has
 
 
@@ -172,8 +173,8 @@ class StreamHeader:
         """Whether there is something for deferred.release()."""
         return not self.back <= now < self.due
 
-    def sealed(self, seed: int) -> bytes:
-        """The record: records.seal() of row(). ``seed``: the hash of its key."""
+    def _frame_of(self) -> tuple[bytes, bytes]:
+        """What the record has before the numbers that move with an append, and behind them."""
         of = (self.leaves, self.leaves_added, self.first, self.max_deleted, self.groups, self.next_group, self.name,
               self.limits, self.idempotence, self.schema, self.retention, self.codec, self.deferred, self.due,
               self.next_deferred, self.back)
@@ -181,9 +182,29 @@ class StreamHeader:
             before, behind = frame(self.name, _MOVING + _STILL.size, self._rest())
             self._frame = before, self._still() + behind
             self._framed = of
-        before, behind = self._frame
-        body = before + self._moving() + behind
+        return self._frame
+
+    def sealed(self, seed: int) -> bytes:
+        """The record: records.seal() of row(). ``seed``: the hash of its key."""
+        before, behind = self._frame_of()
+        body = joined(joined(before, self._moving()), behind)
         return joined(flipped(checksum(body, seed)), body)
+
+    def follow(self, record: bytes, seed: int) -> bool:
+        """Become what another process has written, where no more has changed than the numbers that an append moves.
+
+        So no node has come or gone. False, and nothing done, where more has, or the record is damaged: it is to be
+        read anew.
+        """
+        before, behind = self._frame_of()
+        at = _CHECKSUM + len(before)
+        if (len(record) != at + _MOVING + len(behind) or not record.startswith(before, _CHECKSUM)
+                or not record.endswith(behind) or flipped(checksum(record[_CHECKSUM:], seed)) != record[:_CHECKSUM]):
+            return False
+        (ms, seq, self.length, self.entries_added, self.next_ordinal,
+         self.stored_bytes) = _APPENDED.unpack_from(record, at)
+        self.last = (ms, seq)
+        return True
 
     @classmethod
     def from_row(cls, row: list[Any]) -> StreamHeader:

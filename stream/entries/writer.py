@@ -282,17 +282,20 @@ class StreamWriter:
     # -- the tail and the disk ----------------------------------------------------------
 
     def _load_tail(self, txn: WriteTransaction) -> None:
-        found = Rax(txn, self.nodes_prefix).last()
-        name = shown(self.header.name)
-        if found is None:
-            raise CorruptionError("the stream's last node is missing", stream=name)
-        self.tail_key = key = self.nodes_prefix + found[0]
-        self.tail_seed = records.seed_of(key)
+        name, key = shown(self.header.name), self.tail_key
+        block = txn.get(key) if key else None  # where it is known, no node has come or gone since
+        if block is None:
+            found = Rax(txn, self.nodes_prefix).last()
+            if found is None:
+                raise CorruptionError("the stream's last node is missing", stream=name)
+            block = found[1]
+            self.tail_key = key = self.nodes_prefix + found[0]
+            self.tail_seed = records.seed_of(key)
         ms, seq = records.node_id(key)
         try:
-            head = records.block_header(key, found[1])
+            head = records.block_header(key, block)
             self.tail = None if self._is_large(head.raw_size) else NodeBuilder.open(
-                records.listpack_of(key, found[1], head), ms, seq)
+                records.listpack_of(key, block, head), ms, seq)
         except CorruptionError as error:
             raise located(error, name, ms, seq) from None
         self.tail_ordinal = head.ordinal
@@ -300,7 +303,7 @@ class StreamWriter:
         # ordinals, so the node takes these over, marked as deleted as they are.
         self.tail_span = self.header.next_ordinal - head.ordinal
         self.tail_changed = False
-        self.tail_bytes = len(found[1])
+        self.tail_bytes = len(block)
         self.tail_put_in = -1
         end = head.ordinal + head.span
         missing = self.header.next_ordinal - end
@@ -309,8 +312,12 @@ class StreamWriter:
         self.tail_known = True
 
     def forget_tail(self) -> None:
-        """The tail's block has been changed on disk: read it again when it is needed."""
-        self.tail = None
+        """The last node has been changed on disk, or is another: read it again when it is needed."""
+        self.tail_key = b""
+        self._read_tail_again()
+
+    def _read_tail_again(self) -> None:
+        self.tail = self.trial = None
         self.tail_known = self.header.leaves == 0
         self.tail_changed = False
 
@@ -358,14 +365,18 @@ class StreamWriter:
         txn.changes = counted
 
     def is_current(self, txn: WriteTransaction) -> bool:
-        """Whether the stream is as it was left, beside what other processes have committed since.
+        """Whether the stream is as it was left, or has been appended to, by what other processes have committed since.
 
         A change of its nodes changes its header, and no header recurs. The groups, which change independently,
         are asked by themselves, once they are needed. One read.
         """
         if self.epoch != txn.epoch:
-            if txn.get(self.header_key) != self.stored:
-                return False
+            found = txn.get(self.header_key)
+            if found != self.stored:
+                if found is None or not self.header.follow(found, self.header_seed):
+                    return False
+                self.stored = found
+                self._read_tail_again()
             self.idle_from = None
             self.epoch = txn.epoch
         return True
