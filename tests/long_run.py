@@ -81,7 +81,7 @@ def chunks() -> list[Chunk]:
     found += [("fuzz", f"{number:02}", 5.0) for number in range(12)]
     found += [("calls", name, minutes) for name, minutes in (("mixed", 3.0), ("snapshot", 3.0), ("compaction", 0.5))]
     found += [("errors", name, 0.4) for name in [*crash_parts.matrix(None), "full map"]]
-    found += [("images", f"{name}-{number:02}", 0.5) for name, many in SIZES.items() for number in range(many)]
+    found += [("images", f"{name}-{number:02}", 2.0) for name, many in SIZES.items() for number in range(many)]
     found += [("kills", f"{number:02}", 0.5) for number in range(50)]
     found += [("interrupts", f"{name}-{number:02}", 0.8) for name, many in RAISED.items() for number in range(many)]
     found += [("flips", f"{where}-{number:02}", 0.2) for where in ("uniform", "heads") for number in range(50)]
