@@ -303,7 +303,8 @@ def test_the_hunt_catches_a_writer_that_tells_before_it_commits(
     def open_beside(env: Environment) -> Environment:
         nonlocal wake
         opened(env)
-        wake, env.files.shared = env.files.shared, null
+        assert env.files.shared is not None
+        wake, env.files.descriptor = env.files.shared, null.fileno()
         return env
 
     null = wake = FileIO(os.devnull, "w")
