@@ -35,7 +35,7 @@ cdef class WriterLock:
     cdef bytes _none
 
     cpdef object acquire(self, object timeout)
-    @cython.locals(descriptor=int, words=TurnWords, place="long long", word="unsigned int")
+    @cython.locals(words=TurnWords, place="long long", word="unsigned int")
     cdef object _wait(self, double deadline, object timeout)
     cdef long long _enter_line(self) except 0
     cdef object _pass_on(self)

@@ -37,7 +37,7 @@ from pathlib import Path
 
 from .. import clocks, disk
 from ..crash_point import crash_point
-from ..errors import LockTimeout
+from ..errors import LockTimeout, StoreError
 from ..notices import note
 from ..system_calls import address_of, futex, set_lock  # cimport
 from . import ofd_lock
@@ -106,22 +106,24 @@ class WriterLock:
             raise
 
     def _wait(self, deadline: float, timeout: float) -> None:
-        descriptor, words = self._descriptor, self._words
+        words = self._words
         place = self._enter_line()
         woken, idle = False, None
         while True:
+            if self._descriptor < 0:  # a signal's handler closed it, or forked: the number may be another file's by now
+                raise StoreError(f"{self._path} was closed during a wait for the writer's lock. Open the store again.")
             word = words.word(place)
             crash_point("line.joined")
             words.last[0] = max(words.last[0], place)  # to be seen by a process that gives the lock up from here on
-            first = None if woken else find(descriptor, _LINE, place * _PLACE)
+            first = None if woken else find(self._descriptor, _LINE, place * _PLACE)
             if first is None or first == idle:
                 try:
-                    set_lock(descriptor, _SET, self._lock)
+                    set_lock(self._descriptor, _SET, self._lock)
                     return  # its place in line goes with the lock
                 except BlockingIOError:
                     pass
             else:
-                idle = first if find(descriptor, _LOCK, 1) is None else None
+                idle = first if find(self._descriptor, _LOCK, 1) is None else None
             remaining = deadline - clocks.elapsed()
             if remaining <= 0:
                 raise LockTimeout(

@@ -199,6 +199,35 @@ def test_ctrl_c_ends_a_wait_at_once_and_leaves_no_place_in_line(path: Path) -> N
             until(lambda: in_line(path / "shared") == [])
 
 
+def test_a_wait_whose_file_a_signals_handler_closes_ends_and_locks_no_other_file(file: Path, tmp_path: Path) -> None:
+    """A handler that forks closes it in the child: the descriptor's number may be another file's by then."""
+    opened = []
+
+    def close_and_open(number: int, frame: FrameType | None) -> None:
+        lock.close()
+        opened.extend(disk.open_file(one, os.O_RDWR) for one in others)
+
+    others = [tmp_path / f"other {n}" for n in range(5)]
+    for one in others:
+        one.write_bytes(bytes(10))
+    lock, other = WriterLock(file), WriterLock(file)
+    other.acquire(0)
+    before = signal.signal(signal.SIGALRM, close_and_open)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        began = time.monotonic()
+        with pytest.raises(raxlog.StoreError, match="was closed during a wait"):
+            lock.acquire(10)
+        assert time.monotonic() - began < 5
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert [in_line(one) for one in (file, *others)] == [[]] * 6
+    other.release()
+    other.acquire(0)
+    for each in (other, *opened):
+        each.close()
+
+
 def test_a_process_that_forks_while_a_thread_waits_writes_on_and_so_does_the_child(path: Path) -> None:
     def hold(say: Say) -> None:
         with raxlog.open(path) as store, store.transaction() as tx:
