@@ -4,7 +4,7 @@
 
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 cdef extern from "Python.h":
     char *PyBytes_AS_STRING(object text)
@@ -62,38 +62,17 @@ cdef inline long long seek(int descriptor, long long place, int whence) except -
         PyErr_SetFromErrno(OSError)
     return end
 
+cdef inline int ask_lock(int descriptor, int what, flock *asked) except -1:
+    while fcntl(descriptor, what, asked) < 0:
+        if errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+        PyErr_CheckSignals()
+    return 0
+
 cdef inline int set_lock(int descriptor, int what, bytes prepared) except -1:
     cdef flock asked
     memcpy(&asked, PyBytes_AS_STRING(prepared), sizeof(flock))
-    while fcntl(descriptor, what, &asked) < 0:
-        if errno != EINTR:
-            PyErr_SetFromErrno(OSError)
-        PyErr_CheckSignals()
-    return 0
-
-cdef inline flock bytes_of(long long start, long long length) noexcept:
-    cdef flock asked
-    memset(&asked, 0, sizeof(flock))
-    asked.l_type = F_WRLCK
-    asked.l_start = start
-    asked.l_len = length
-    return asked
-
-cdef inline int set_bytes(int descriptor, long long start, long long length) except -1:
-    cdef flock asked = bytes_of(start, length)
-    while fcntl(descriptor, F_OFD_SETLK, &asked) < 0:
-        if errno != EINTR:
-            PyErr_SetFromErrno(OSError)
-        PyErr_CheckSignals()
-    return 0
-
-cdef inline object ask_first(int descriptor, long long start, long long length):
-    cdef flock asked = bytes_of(start, length)
-    while fcntl(descriptor, F_OFD_GETLK, &asked) < 0:
-        if errno != EINTR:
-            PyErr_SetFromErrno(OSError)
-        PyErr_CheckSignals()
-    return None if asked.l_type == F_UNLCK else (asked.l_start, asked.l_start + asked.l_len - 1)
+    return ask_lock(descriptor, what, &asked)
 
 # What it answers is not looked at: a sleep ends by a wake-up, by the time, or because the word is another by now.
 cdef inline int futex(long call, unsigned long long address, int what, unsigned int number, double seconds) except -1:

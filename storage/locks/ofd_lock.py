@@ -41,11 +41,6 @@ def question(kind: int, start: int, length: int) -> bytes:
     return _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
 
 
-def ask(file: FileIO, prepared: bytes) -> None:
-    """Take (or give back) what was prepared by question(). BlockingIOError where others have it."""
-    fcntl.fcntl(file, SET, prepared)
-
-
 def take(file: FileIO | int, start: int, length: int, shared: bool = False, waits: bool = False) -> None:
     """Lock some bytes of the file. BlockingIOError where others have them, unless it waits."""
     kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK

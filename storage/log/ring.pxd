@@ -40,7 +40,7 @@ cdef inline Py_ssize_t put_part(bytearray record, Py_ssize_t at, bytes whole, Py
 cdef inline bytes part_of(bytearray record, Py_ssize_t start, Py_ssize_t stop):
     return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(record) + start, stop - start)
 
-# The buffer is given back before anything else can run, so close() is never kept from it.
+# 28 bytes are HEAD, 48 DELTA_HEAD. The buffer is given back before anything else can run, so close() is never kept from it.
 cdef inline bytes record_in(object ring, Py_ssize_t at, Py_ssize_t room, unsigned long long lsn):
     cdef Py_buffer shown
     cdef const unsigned char *head
