@@ -143,7 +143,7 @@ class Checkpoints:
         self.forks: int = fork_hooks.forks
         self.bell: threading.Lock = threading.Lock()
         self.bell.acquire()
-        self.is_tended: bool = False  # a thread has been started
+        self.is_tended: bool = False  # a thread has begun: one that an exception strikes before that says nothing
         self.tending: threading.Lock | None = None  # held by the thread
         self.closed: bool = False
 
@@ -156,7 +156,6 @@ class Checkpoints:
         period = -1 if self.durable else FLUSH_PERIOD
         with contextlib.suppress(RuntimeError):  # no thread can be had now: the next commit tries again
             start_new_thread(_tend, (weakref.ref(self, lambda _: wake(bell)), bell, period))
-            self.is_tended = True
 
     def stop(self) -> None:
         """Stop the thread and join it."""
@@ -417,6 +416,7 @@ def _tend(reference: weakref.ref[Checkpoints], bell: threading.Lock, period: flo
                 return
             ended.acquire()
             tended.tending = ended
+            tended.is_tended = True
         tended = None
         wait = period
         while True:

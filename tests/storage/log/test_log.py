@@ -25,7 +25,7 @@ from children import Child
 from raxlog.storage.format import records
 from raxlog.storage.locks import ofd_lock
 from raxlog.storage.locks.writer_lock import WriterLock
-from raxlog.storage.log import log, ring
+from raxlog.storage.log import checkpoint, log, ring
 from raxlog.storage.log import ring as log_ring
 from xxhash import xxh3_64_intdigest
 
@@ -593,6 +593,27 @@ def test_a_relaxed_writer_waits_for_a_checkpoint_before_its_changes_fill_the_mem
         deleting.join()
         assert most < 5 * cap
         assert len(store.stream("s")) == 28_500
+
+
+def test_a_thread_for_checkpoints_that_an_exception_strikes_as_it_begins_is_followed_by_another(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[object] = []
+    starts = checkpoint.start_new_thread
+
+    def strike_the_first(work: Callable[..., object], args: tuple[object, ...]) -> int:
+        begun.append(work)
+        return starts(work, args) if len(begun) > 1 else 0  # the first ends before its first line
+
+    monkeypatch.setattr(checkpoint, "start_new_thread", strike_the_first)
+    with raxlog.open(path, durability="relaxed") as store:
+        store.stream("s").append({"n": 1})
+        store.stream("s").append({"n": 2})
+        words = store._env.map.log.ring.words
+        deadline = time.monotonic() + 30
+        while words[ring.FLUSHED] < words[ring.END]:  # nothing but the thread writes to disk here
+            assert time.monotonic() < deadline, f"{len(begun)} threads were begun, and none flushes"
+            time.sleep(0.01)
 
 
 def test_values_too_large_for_the_ring_do_not_stay_in_memory(path: Path) -> None:

@@ -196,15 +196,21 @@ def matrix(most: int | None) -> dict[str, Errors]:
 
 
 def errors(kind: Errors, many: int, seed: int, keep: Path) -> Outcome:
-    """One kind of error at each call (or most of them) of so many steps; nearly each must have fired."""
+    """One kind of error at each call (or most of them) of so many steps; nearly each must have fired.
+
+    How often checkpoints write and flush has to do with the machine's pace: where fewer calls came than were counted
+    before, all is run again.
+    """
     known = steps.golden(many)
-    mode = told(explore(partial(steps.minding, steps=many, known=known), partial(steps.check_mixed, known=known),
-                        modes=[kind], seed=seed, keep=keep))
-    assert mode.status != "not run", mode.reason
-    assert mode.failed or sum(mode.reached.values()) >= 0.9 * mode.cases > 0  # checkpoints make some calls more or less
     outcome = Outcome()
-    outcome.add(mode)
-    return outcome
+    for _ in range(3):
+        mode = told(explore(partial(steps.minding, steps=many, known=known), partial(steps.check_mixed, known=known),
+                            modes=[kind], seed=seed, keep=keep))
+        assert mode.status != "not run", mode.reason
+        outcome.add(mode)
+        if mode.failed or sum(mode.reached.values()) >= 0.9 * mode.cases > 0:
+            return outcome
+    raise AssertionError(f"{sum(mode.reached.values())} of {mode.cases} runs came to the call that was to fail")
 
 
 def full_map(seed: int, keep: Path, *, which: Any = "all") -> Outcome:
