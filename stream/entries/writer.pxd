@@ -12,7 +12,7 @@ cdef inline object id_from(object cls, tuple pair):
 cdef class StreamWriter:
     cdef public object number
     cdef public StreamHeader header
-    cdef public object epoch
+    cdef public long long epoch
     cdef public object stored
     cdef public bytes header_key
     cdef public object header_seed
@@ -53,3 +53,9 @@ cdef class StreamWriter:
     cpdef bint is_current(self, WriteTransaction txn) except -1
 
 cpdef object after_append(WriteTransaction txn, StreamWriter stream, object now, bint releases=*)
+
+@cython.locals(writer=StreamWriter)
+cpdef object append(object name, object limits, object new, object now, list flat, WriteTransaction txn)
+
+@cython.locals(writer=StreamWriter)
+cpdef StreamWriter locate(WriteTransaction txn, object name)

@@ -2,7 +2,7 @@
 
 cimport cython
 from ...storage.log.transaction cimport WriteTransaction
-from ..entries.writer cimport StreamWriter
+from ..entries.writer cimport StreamWriter, locate
 from ..node.decode cimport Walk
 from ..node.decode cimport read_on as walk_on
 from ..node.entry cimport Entry, delivered
@@ -30,7 +30,8 @@ cpdef object ack_named(object stream, object name, bytes ids, WriteTransaction t
 
 cpdef object ack(WriteTransaction txn, GroupState group, bytes ids)
 
-cdef object _count_gone(WriteTransaction txn, GroupState group, object owners)
+@cython.locals(gone="long long", count="long long")
+cdef object _count_gone(WriteTransaction txn, GroupState group, dict owners)
 
 cpdef object advance(GroupState group, object header, object count, object last, object ids)
 

@@ -46,10 +46,7 @@ from ..entries.count import Counter
 from ..entries.header import StreamHeader, shown
 from ..entries.range_read import look_up, read_now, read_on
 from ..entries.session import Source, StoreSource
-from ..entries.writer import (
-    StreamWriter,  # cimport
-    locate,
-)
+from ..entries.writer import StreamWriter, locate  # cimport
 from ..node.decode import read_on as walk_on  # cimport
 from ..node.entry import Entry, delivered  # cimport
 from ..node.packed_ids import (
@@ -709,15 +706,17 @@ def ack(txn: WriteTransaction, group: GroupState, ids: bytes) -> int:
 def take_out(txn: WriteTransaction, group: GroupState, ids: list[ID]) -> list[ID]:
     """ack() of plain IDs, ascending; which of them were in the PEL."""
     gone = group.pel(txn).remove(ids) if group.pending else []
-    _count_gone(txn, group, collections.Counter(nack.consumer for _, nack in gone))
+    _count_gone(txn, group, dict(collections.Counter(nack.consumer for _, nack in gone)))
     parking.leave(txn, group, gone)
     return [sid for sid, _ in gone]
 
 
 def _count_gone(txn: WriteTransaction, group: GroupState, owners: dict[int, int]) -> int:
+    gone = 0
     for owner, count in owners.items():
         group.count_pending(txn, owner, -count)
-    return sum(owners.values())
+        gone += count
+    return gone
 
 
 def _own(txn: WriteTransaction, group: GroupState, consumer: bytes, ids: bytes) -> dict[ID, Nack]:

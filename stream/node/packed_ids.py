@@ -24,21 +24,33 @@ SOURCE_HASH = ""
 ID = tuple[int, int]
 
 
+# In the kernel these two are C (packed_ids.pxd): a row there is written where it stays.
+
+def begin_row(count: int) -> bytearray:  # cimport
+    """Room for so many IDs."""
+    return bytearray(16 * count)
+
+
+def end_row(row: bytearray) -> bytes:  # cimport
+    """The row that all of them have been put into."""
+    return bytes(row)
+
+
 def pack_ids(ids: Iterable[ID]) -> bytes:
     """The IDs in a row, in the order they come in."""
     given = list(ids)
-    row = bytearray(16 * len(given))
+    row = begin_row(len(given))
     at = 0
     for sid in given:
         put_id(row, at, half_of(sid, 0), half_of(sid, 1))
         at += 16
-    return bytes(row)
+    return end_row(row)
 
 
 def row_of(ids: Iterable[Any]) -> bytes:
     """IDs as parse_id() takes them, ascending, each once, in a row: usually they are that already."""
     given = list(ids)
-    row = bytearray(16 * len(given))
+    row = begin_row(len(given))
     at = 0
     last_ms = last_seq = 0
     for sid in given:
@@ -52,4 +64,4 @@ def row_of(ids: Iterable[Any]) -> bytes:
         at += 16
         last_ms = ms
         last_seq = seq
-    return bytes(row)
+    return end_row(row)

@@ -1,4 +1,4 @@
-# The C types of bucket.py, and four of its functions in C; a record with its checksum, for these and other modules.
+# The C types of bucket.py, and five of its functions in C; a record with its checksum, for these and other modules.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -17,6 +17,13 @@ cdef inline bytes sealed(bytes body, object seed):
         to[at] = PyBytes_AS_STRING(digest)[7 - at]
     memcpy(to + 8, PyBytes_AS_STRING(body), size)
     return made
+
+cdef inline bytes cut_out(bytes row, Py_ssize_t begin, Py_ssize_t end):
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(row)
+    cdef bytes rest = PyBytes_FromStringAndSize(NULL, size - (end - begin))
+    memcpy(PyBytes_AS_STRING(rest), PyBytes_AS_STRING(row), begin)
+    memcpy(PyBytes_AS_STRING(rest) + begin, PyBytes_AS_STRING(row) + end, size - end)
+    return rest
 
 cdef inline object least_of(list times):
     cdef object least = times[0]

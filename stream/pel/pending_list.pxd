@@ -48,7 +48,7 @@ cdef class PendingList:
     @cython.locals(last=Bucket, row=bytes)
     cpdef list add_row(self, bytes packed, object consumer, object time, object count=*, object keys=*)
     @cython.locals(old=Bucket, low="Py_ssize_t", count="Py_ssize_t")
-    cpdef object remove_row(self, bytes packed)
+    cpdef dict remove_row(self, bytes packed)
     @cython.locals(longer=Bucket)
     cdef object _append(self, Bucket last, bytes packed, object consumer, object time, object count, bytes keys)
     @cython.locals(count="Py_ssize_t", size="Py_ssize_t", parts="Py_ssize_t")

@@ -261,14 +261,14 @@ class PendingList:
         """
         if not packed:
             return {}
-        old = self._holder(packed[:16])
+        old = self._holder(packed if len(packed) == 16 else packed[:16])
         if old is not None and isinstance(old.consumers, int) and old.numbers == 0:
             low = old.position(packed)
             if low >= 0:
                 count = len(packed) // 16
                 self._replace(old, old.without_span(low, low + count))
                 return {old.consumers: count}
-        return Counter([nack.consumer for _, nack in self.remove(unpack_ids(packed))])
+        return dict(Counter([nack.consumer for _, nack in self.remove(unpack_ids(packed))]))
 
     def remove(self, ids: Sequence[ID]) -> list[tuple[ID, Nack]]:
         """Remove entries, given in ascending order; those that were pending. XACK.
