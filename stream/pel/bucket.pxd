@@ -20,6 +20,8 @@ cdef inline bytes sealed(bytes body, object seed):
 
 cdef inline bytes cut_out(bytes row, Py_ssize_t begin, Py_ssize_t end):
     cdef Py_ssize_t size = PyBytes_GET_SIZE(row)
+    if not 0 <= begin <= end <= size:
+        raise IndexError("these places are not in the row")
     cdef bytes rest = PyBytes_FromStringAndSize(NULL, size - (end - begin))
     memcpy(PyBytes_AS_STRING(rest), PyBytes_AS_STRING(row), begin)
     memcpy(PyBytes_AS_STRING(rest) + begin, PyBytes_AS_STRING(row) + end, size - end)

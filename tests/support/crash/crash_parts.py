@@ -71,7 +71,7 @@ class Outcome:
             self.also += Counter(mode.reached)
 
 
-def told(report: Report) -> ModeResult:
+def mode_of(report: Report) -> ModeResult:
     """The one mode of a report, which is printed."""
     print(report, flush=True)
     return report.modes[0]
@@ -94,7 +94,7 @@ def in_memory() -> Iterator[Path]:
 def kills(rounds: int, seed: int, keep: Path) -> Outcome:
     """Two processes of two threads each, killed at random; nearly all rounds must be kills."""
     known = steps.golden(_KNOWN)
-    mode = told(explore(
+    mode = mode_of(explore(
         partial(steps.several_writers, known=known), partial(steps.check_several, known=known),
         modes=[Storm(rounds, longest=0.01, lives=16)], seed=seed, keep=keep,
     ))
@@ -119,7 +119,7 @@ CALLS: dict[str, Callable[[int], tuple[Any, Any]]] = {
 def calls(workload: str, many: int, seed: int, keep: Path, *, which: Any = "all", halves: bool = True) -> Outcome:
     """A kill before each system call, and in the middle of each larger write."""
     writes, check = CALLS[workload](many)
-    mode = told(explore(writes, check, modes=[KillAt.system_call(which, halves=halves)], seed=seed, keep=keep))
+    mode = mode_of(explore(writes, check, modes=[KillAt.system_call(which, halves=halves)], seed=seed, keep=keep))
     assert mode.status != "not run", mode.reason
     outcome = Outcome()
     outcome.add(mode)
@@ -168,7 +168,7 @@ def images(workload: str, many: int, seed: int, keep: Path, workers: int | None 
         left = many - outcome.tried
         wish = left + left // 4  # hardly any run gives all that were wished for
         cuts = PowerCut(min(wish, MOST_OF_ONE_RUN), ignore=IGNORED)
-        mode = told(explore(writes, check, modes=[cuts], seed=seed, keep=keep, workers=workers))
+        mode = mode_of(explore(writes, check, modes=[cuts], seed=seed, keep=keep, workers=workers))
         assert mode.status != "not run", mode.reason
         outcome.add(mode)
         outcome.also["runs"] += 1
@@ -204,8 +204,8 @@ def errors(kind: Errors, many: int, seed: int, keep: Path) -> Outcome:
     known = steps.golden(many)
     outcome = Outcome()
     for _ in range(3):
-        mode = told(explore(partial(steps.minding, steps=many, known=known), partial(steps.check_mixed, known=known),
-                            modes=[kind], seed=seed, keep=keep))
+        mode = mode_of(explore(partial(steps.minding, steps=many, known=known), partial(steps.check_mixed, known=known),
+                               modes=[kind], seed=seed, keep=keep))
         assert mode.status != "not run", mode.reason
         outcome.add(mode)
         if mode.failed or sum(mode.reached.values()) >= 0.9 * mode.cases > 0:
@@ -215,8 +215,8 @@ def errors(kind: Errors, many: int, seed: int, keep: Path) -> Outcome:
 
 def full_map(seed: int, keep: Path, *, which: Any = "all") -> Outcome:
     """A store at its ceiling, killed before each call, or some."""
-    mode = told(explore(steps.full_map, steps.check_full_map, seed=seed, keep=keep,
-                        modes=[KillAt.system_call(which, halves=False)]))
+    mode = mode_of(explore(steps.full_map, steps.check_full_map, seed=seed, keep=keep,
+                           modes=[KillAt.system_call(which, halves=False)]))
     assert mode.status != "not run", mode.reason
     assert mode.cases >= 20
     outcome = Outcome()
@@ -247,8 +247,8 @@ OPENINGS = tuple(f"raxlog.{one}" for one in (
 def schedules(name: str, many: int, seed: int, keep: Path) -> Outcome:
     """So many orders of the steps of one scenario."""
     scenario = SCENARIOS[name]
-    mode = told(explore(scenario.workloads, scenario.check, modes=[Schedules(many, prepare=scenario.prepare)],
-                        seed=seed, keep=keep, timeout=120))
+    mode = mode_of(explore(scenario.workloads, scenario.check, modes=[Schedules(many, prepare=scenario.prepare)],
+                           seed=seed, keep=keep, timeout=120))
     assert mode.status != "not run", mode.reason
     outcome = Outcome()
     outcome.add(mode)
@@ -282,7 +282,7 @@ def interrupts(workload: str, how: str, most: int, seed: int, keep: Path, *,
                        partial(interrupted_steps.check_opened, known=known)),
         }[workload.partition(",")[0]]
         modes = [Interrupts(how, most, 10, **options)]
-        mode = told(explore(writes, check, modes=modes, seed=seed, keep=keep, timeout=20))
+        mode = mode_of(explore(writes, check, modes=modes, seed=seed, keep=keep, timeout=20))
         outcome = Outcome()
         outcome.add(mode)
         outcome.also["asynchronous"] = sum(map(int, count.read().split()))
