@@ -17,15 +17,19 @@
     schedules   6 of 500 of each scenario           54,000 orders of the steps of two and three processes
 
 Each chunk is a process with a seed of its own, and one line of JSON in the results when it has
-ended: part, chunk, tried, failed, seconds, cpu, seed, also. A run that is begun again with the
-same results and seed goes on behind the chunks that are there. All else lies in one temporary
+ended: part, chunk, tried, failed, seconds, cpu, seed, storage, also. "storage" is the hash of the
+sources of storage/ that were tried: a run that is begun again with the same results and seed goes
+on behind the chunks of the same sources, and does all others anew. All else lies in one temporary
 folder on disk and one in memory; both are removed in the end, unless something has failed.
+
+long_run.jsonl beside this file has the chunks of the last run, which docs/promises.md adds up.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import resource
@@ -93,6 +97,17 @@ def chunks() -> list[Chunk]:
     return [Chunk(part, name, number, minutes) for number, (part, name, minutes) in enumerate(found)]
 
 
+def storage_sources() -> str:
+    """The hash of what is tried: names and contents of the sources of storage/, compiled ones with their types."""
+    room = TESTS.parent / "storage"
+    found = hashlib.sha256()
+    for path in sorted(path for path in room.rglob("*") if path.suffix in (".py", ".pxd")):
+        source = path.read_bytes()
+        found.update(f"{path.relative_to(room).as_posix()} {len(source)}\n".encode())
+        found.update(source)
+    return found.hexdigest()[:16]
+
+
 def perform(chunk: Chunk, seed: int, place: Path) -> Any:
     """Do one chunk; its Outcome, or an exception."""
     import crash_parts as parts  # noqa: PLC0415 - as above
@@ -137,7 +152,8 @@ def perform_here(chunk: Chunk, seed: int, place: Path) -> int:
         with contextlib.suppress(OSError):  # Linux may divide the processor among sessions first, and a chunk is one
             Path("/proc/self/autogroup").write_text("19", encoding="ascii")
     began = time.monotonic()
-    line: dict[str, Any] = {"part": chunk.part, "chunk": chunk.name, "tried": 0, "failed": 0, "seed": seed}
+    line: dict[str, Any] = {"part": chunk.part, "chunk": chunk.name, "tried": 0, "failed": 0, "seed": seed,
+                            "storage": storage_sources()}
     try:
         outcome = perform(chunk, seed, place)
         line.update(tried=outcome.tried, failed=outcome.failed, also=dict(outcome.also))
@@ -171,6 +187,8 @@ class Run:
         self.memory = Path(tempfile.mkdtemp(prefix="raxlog-long-", dir=shared if os.access(shared, os.W_OK) else None))
         self.results = Path(options.results) if options.results else self.place / "results.jsonl"
         wanted = [chunk for chunk in chunks() if not options.only or chunk.part in options.only]
+        self.sources = storage_sources()
+        self.others = 0
         known = self._known()
         self.left = [chunk for chunk in wanted if (chunk.part, chunk.name, chunk.seed(self.seed)) not in known]
         self.total = Counter(chunk.part for chunk in wanted)
@@ -180,21 +198,25 @@ class Run:
         self.running: dict[subprocess.Popen[bytes], Chunk] = {}
 
     def _known(self) -> dict[tuple[str, str, int], dict[str, Any]]:
-        """What an earlier run with these results has done, and found nothing in."""
+        """What an earlier run with these results has done on these sources, and found nothing in."""
         known = {}
         if self.results.exists():
             for text in self.results.read_text(encoding="utf-8").splitlines():
                 with contextlib.suppress(ValueError):  # a line that was broken off
                     line = json.loads(text)
-                    if not line["failed"]:
+                    if line.get("storage") != self.sources:
+                        self.others += 1
+                    elif not line["failed"]:
                         known[line["part"], line["chunk"], line["seed"]] = line
         return known
 
     def run(self) -> int:
         """Everything; the exit status."""
         try:
+            others = f", {self.others} more are of other sources of storage/ and not counted" if self.others else ""
             print(f"results: {self.results}\nlogs and failing cases: {self.place}\n"
-                  f"seed {self.seed}, {self.jobs} at a time", flush=True)
+                  f"seed {self.seed}, {self.jobs} at a time, storage/ {self.sources}: "
+                  f"{self.done.total()} of {self.total.total()} chunks are there{others}", flush=True)
             while self.left or self.running:
                 while (chunk := self._next()) is not None:
                     self._start(chunk)
@@ -245,7 +267,8 @@ class Run:
         chunk = self.running.pop(process)
         self._end_group(process)
         line: dict[str, Any] = {"part": chunk.part, "chunk": chunk.name, "tried": 0, "failed": 1,
-                                "seed": chunk.seed(self.seed), "error": f"ended with status {process.returncode}"}
+                                "seed": chunk.seed(self.seed), "storage": self.sources,
+                                "error": f"ended with status {process.returncode}"}
         with contextlib.suppress(OSError, ValueError):
             line = json.loads(_line_of(chunk, self.place).read_text(encoding="utf-8"))
         with self.results.open("a", encoding="utf-8") as results:

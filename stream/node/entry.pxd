@@ -2,7 +2,7 @@
 
 cimport cython
 from cpython.dict cimport PyDict_SetItem
-from .stream_id cimport id_of, put_id
+from .stream_id cimport begin_row, end_row, id_of, put_id
 
 @cython.freelist(64)
 cdef class Entry:
@@ -57,5 +57,5 @@ cpdef Entry copied(Entry given)
 @cython.locals(raw=list, names=list, plain=bint, entry=Entry, values=list, i="Py_ssize_t", part=bytes)
 cpdef list into_texts(list entries, str encoding, str errors, object model)
 
-@cython.locals(given=list, row=bytearray, at="Py_ssize_t", entry=Entry)
+@cython.locals(given=list, row=bytes, at="Py_ssize_t", entry=Entry)
 cpdef bytes delivered(object entries)

@@ -18,6 +18,8 @@ from ...storage.errors import InvalidFields, MalformedValue
 from .model import Model
 from .stream_id import (
     StreamID,
+    begin_row,  # cimport
+    end_row,  # cimport
     id_of,  # cimport
     put_id,  # cimport
     time_at,
@@ -252,13 +254,13 @@ def into_texts(entries: list[Any], encoding: str, errors: str, model: Model | No
 def delivered(entries: Sequence[Entry]) -> bytes:
     """Count the entries' first delivery; their IDs in a row, as packed_ids.py has them."""
     given = list(entries)
-    row = bytearray(16 * len(given))
+    row = begin_row(len(given))
     at = 0
     for entry in given:
         entry.deliveries = 1
         put_id(row, at, entry.ms, entry.seq)
         at += 16
-    return bytes(row)
+    return end_row(row)
 
 
 def flatten(fields: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[bytes]:

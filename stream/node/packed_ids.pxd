@@ -1,14 +1,7 @@
-# The C types of packed_ids.py, and two of its functions in C.
+# The C types of packed_ids.py.
 
 cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from .stream_id cimport half_of, put_id
-
-cdef inline bytes begin_row(Py_ssize_t count):
-    return PyBytes_FromStringAndSize(NULL, 16 * count)
-
-cdef inline bytes end_row(bytes row):
-    return row
+from .stream_id cimport begin_row, end_row, half_of, put_id
 
 @cython.locals(given=list, row=bytes, at="Py_ssize_t")
 cpdef bytes pack_ids(object ids)

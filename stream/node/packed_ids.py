@@ -15,6 +15,8 @@ from typing import Any
 from .stream_id import (
     StreamID,
     ascending,
+    begin_row,  # cimport
+    end_row,  # cimport
     half_of,  # cimport
     put_id,  # cimport
 )
@@ -22,18 +24,6 @@ from .stream_id import (
 SOURCE_HASH = ""
 
 ID = tuple[int, int]
-
-
-# In the kernel these two are C (packed_ids.pxd): a row there is written where it stays.
-
-def begin_row(count: int) -> bytearray:  # cimport
-    """Room for so many IDs."""
-    return bytearray(16 * count)
-
-
-def end_row(row: bytearray) -> bytes:  # cimport
-    """The row that all of them have been put into."""
-    return bytes(row)
 
 
 def pack_ids(ids: Iterable[ID]) -> bytes:

@@ -1,5 +1,6 @@
-# The C twins of three functions of stream_id.py. They become part of each kernel that cimports them.
+# The C twins of five functions of stream_id.py. They become part of each kernel that cimports them.
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 
@@ -46,9 +47,16 @@ cdef inline unsigned long long half_of(object sid, Py_ssize_t place) except? 3:
         raise TypeError("the halves of an ID are integers")  # a float would be cut off to one
     return half
 
+# A row is written where it stays: no other has it yet.
+cdef inline bytes begin_row(Py_ssize_t count):
+    return PyBytes_FromStringAndSize(NULL, 16 * count)
+
 cdef inline int put_id(unsigned char *row, Py_ssize_t at, unsigned long long ms, unsigned long long seq) noexcept:
     cdef int i
     for i in range(8):
         row[at + i] = <unsigned char>(ms >> (56 - 8 * i))
         row[at + 8 + i] = <unsigned char>(seq >> (56 - 8 * i))
     return 0
+
+cdef inline bytes end_row(bytes row):
+    return row

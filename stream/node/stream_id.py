@@ -165,7 +165,7 @@ def make_id(ms: int, seq: int) -> StreamID:
     return _new(StreamID, (ms, seq))
 
 
-# In the kernels these three are C (stream_id.pxd): Python would make four objects around each.
+# In the kernels these five are C (stream_id.pxd): Python would make four objects around an ID, and write a row twice.
 
 def id_of(cls: type[T], ms: int, seq: int) -> T:
     """The ID of two halves known to be right."""
@@ -177,9 +177,19 @@ def half_of(sid: tuple[int, int], place: int) -> int:
     return sid[place]
 
 
+def begin_row(count: int) -> bytearray:
+    """Room for the bytes of so many IDs."""
+    return bytearray(16 * count)
+
+
 def put_id(row: bytearray, at: int, ms: int, seq: int) -> None:
     """Write the 16 bytes of an ID at ``at``."""
     _BYTES.pack_into(row, at, ms, seq)
+
+
+def end_row(row: bytearray) -> bytes:
+    """The row that all of them have been put into."""
+    return bytes(row)
 
 
 StreamID.MIN = make_id(0, 0)

@@ -96,6 +96,22 @@ def test_the_long_form_makes_the_folder_of_its_results_and_is_broken_off_cleanly
     assert run.returncode == 130
 
 
+def test_the_long_form_goes_on_behind_the_pieces_of_the_same_sources_only(tmp_path: Path) -> None:
+    results = tmp_path / "long.jsonl"
+    line = {"part": "reader", "chunk": "long", "tried": 5, "failed": 0, "seed": 2007, "storage": "of before"}
+    results.write_text(json.dumps(line) + "\n")
+    with subprocess.Popen([*LONG, str(results)], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        shown = [run.stdout.readline() for _ in range(3)][-1]
+        run.send_signal(signal.SIGINT)
+        run.stdout.read()
+    assert "0 of 1 chunks are there, 1 more are of other sources of storage/" in shown
+    sources = shown.partition("storage/ ")[2].partition(":")[0]
+    results.write_text(json.dumps({**line, "storage": sources}) + "\n")
+    done = subprocess.run([*LONG, str(results)], capture_output=True, text=True, check=True)
+    assert "1 of 1 chunks are there\n" in done.stdout
+
+
 def test_the_long_form_says_at_once_that_its_results_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     results = tmp_path / "file" / "long.jsonl"
