@@ -17,6 +17,7 @@ cdef class Call:
     cdef public bint gone
     cdef public object thread
     cdef public object waiter
+    cdef public double deadline
     cdef public Call then
     cdef public double woken
     cdef public list group
@@ -57,15 +58,18 @@ cdef class Commits:
     cpdef object refuse_inside_transaction(self)
     cpdef bint is_awaited(self) except -1
 
+    cdef bint _queue_up(self, Call call) except -1
+    @cython.locals(log=Log)
+    cdef bint _takes_over(self, Call call, object timeout) except -1
     @cython.locals(now=double, nap=double, leader=Call)
-    cdef bint _wait(self, Call call, double deadline, object timeout) except -1
+    cdef bint _wait(self, Call call, object timeout) except -1
     @cython.locals(call=Call, batch=list, lock=WriterLock)
     cpdef object hand_on(self, Call own, bint calm)
     @cython.locals(call=Call, then=Call)
     cdef object _wake_done(self, Call own, bint calm)
     @cython.locals(then=Call)
     cpdef object _pass_on(self, Call call)
-    @cython.locals(call=Call, outside=object)
+    @cython.locals(leads=bint)
     cdef object _share(self, Call call, object timeout)
     @cython.locals(wanted="Py_ssize_t", batch=list, begun=double)
     cdef object _commit_batch(self, Call own)

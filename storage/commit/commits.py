@@ -45,8 +45,8 @@ An exception can come between any two steps of a thread (Ctrl-C, a signal's hand
 PyThreadState_SetAsyncExc), and again while the first one is dealt with. So nothing depends on the
 struck thread's coming to any later step of its own:
 
-  - the lead is held by `with` on C's own locks, in a generator in a `for`: the interpreter itself gives
-    those back, with no step between. A transaction that is left open counts for nothing: the next write undoes it
+  - the lead is held by `with` on C's own locks: the interpreter itself gives those back, with no step between
+    (also where a generator is dropped). A transaction that is left open counts for nothing: the next write undoes it
   - the state of the lead is in attributes of Commits, and leave() ends it from these alone, in a fresh
     thread, which no signal strikes. Starting that is the first step, in C, of the exception's handler. A
     LockTimeout strikes nothing: its call leaves by itself, and what strikes that is such an exception
@@ -110,7 +110,8 @@ _waiter = _ThreadLock()
 class Call:
     """One caller's operation, and what became of it."""
 
-    __slots__ = ("done", "error", "gone", "group", "operation", "result", "then", "thread", "waiter", "woken")
+    __slots__ = ("deadline", "done", "error", "gone", "group", "operation", "result", "then", "thread", "waiter",
+                 "woken")
 
     def __init__(self, operation: Callable[[WriteTransaction], Any] | None) -> None:
         self.operation: Callable[[WriteTransaction], Any] | None = operation  # None: the call wants the lead for itself
@@ -119,7 +120,8 @@ class Call:
         self.done: bool = False
         self.gone: bool = False  # its caller waits no more, or has been taken for such a one
         self.thread: int = get_ident()
-        self.waiter: Any = None  # the lock its caller sleeps on
+        self.waiter: Any = None  # the lock its caller sleeps on; None: it has led at once
+        self.deadline: float = 0.0  # of a wait, by clocks.elapsed()
         self.then: Call | None = None  # the call that this one wakes in turn
         self.woken: float = 0.0  # when that was asked for
         self.group: list[Call] | None = None  # calls without a thread, applied before this one and done before it
@@ -235,14 +237,20 @@ class Commits:
     def _share(self, call: Call, timeout: float) -> Exception | None:
         """Queue a call until it is done, or lead: then the exception that came from outside, if any. LockTimeout."""
         self.refuse_inside_transaction()
-        outside = None
         try:
-            for _ in self._lead(call, timeout):
-                outside = self._commit_batch(call)
+            leads = self._queue_up(call)
+            while leads or self._wait(call, timeout):
+                leads = False
+                with self.leading:
+                    if self._takes_over(call, timeout):
+                        outside = self._commit_batch(call)
+                        self.hand_on(call, True)
+                        return outside
+            self._pass_on(call)
         except BaseException as error:
             self.part(call)
             raise self.reported(error)  # noqa: B904 - its cause, if it is another
-        return outside
+        return None
 
     def alone(self, timeout: float) -> Generator[WriteTransaction, bool, None]:
         """A transaction of this thread's own, as a generator: it yields the transaction, is sent
@@ -346,8 +354,18 @@ class Commits:
     # -- the queue ----------------------------------------------------------------------
 
     def _lead(self, call: Call, timeout: float) -> Iterator[None]:
-        """Queue the call until it is done or leads. A loop over this has one turn, while it leads, or none."""
-        deadline = 0.0
+        """Queue the call until it leads. A loop over this has one turn, while it leads. LockTimeout."""
+        leads = self._queue_up(call)
+        while leads or self._wait(call, timeout):
+            leads = False
+            with self.leading:
+                if self._takes_over(call, timeout):
+                    yield
+                    self.hand_on(call, True)
+                    return
+
+    def _queue_up(self, call: Call) -> bool:
+        """Put the call into the queue. Whether it is the one to lead."""
         with self.mutex:
             leads = self.leader is None
             if leads:
@@ -356,35 +374,32 @@ class Commits:
             if self.wanted and len(self.queue) >= self.wanted:
                 self.wanted = 0
                 wake_sleeper(self.gathered)
-        if not leads:
-            deadline = clocks.elapsed() + timeout
+        return leads
+
+    def _takes_over(self, call: Call, timeout: float) -> bool:
+        """Whether the call leads indeed: then it has the writer's lock, too. ``leading`` is held. LockTimeout."""
+        if self.leader is not call:
+            return False
+        self.locked = True
+        try:
+            self.files.acquire(timeout if call.waiter is None else max(0.0, call.deadline - clocks.elapsed()))
+        except LockTimeout:
+            call.gone = True  # part() has nothing left to do
+            self.hand_on(call, False)
+            raise
+        log: Log | None = self.map.log
+        if log is not None:
+            log.patience = timeout
+        return True
+
+    def _wait(self, call: Call, timeout: float) -> bool:
+        """Sleep until the call is the one to lead, or is done (False). LockTimeout."""
+        if call.waiter is None:
+            call.deadline = clocks.elapsed() + timeout
             call.waiter = _waiter.lock
             on_waiter = self.on_waiter
             if on_waiter is not None:
                 on_waiter()
-        try:
-            while leads or self._wait(call, deadline, timeout):
-                with self.leading:
-                    if self.leader is call:
-                        self.locked = True
-                        self.files.acquire(timeout if leads else max(0.0, deadline - clocks.elapsed()))
-                        log: Log | None = self.map.log
-                        if log is not None:
-                            log.patience = timeout
-                        yield
-                        self.hand_on(call, True)
-                        return
-                if leads:
-                    leads = False
-                    deadline = clocks.elapsed() + timeout
-                    call.waiter = _waiter.lock
-        except LockTimeout:
-            leave(self, call)  # nothing has struck yet: what does now is followed by part()
-            raise
-        self._pass_on(call)
-
-    def _wait(self, call: Call, deadline: float, timeout: float) -> bool:
-        """Sleep until the call leads, or is done (False). LockTimeout."""
         while not call.done:
             now = clocks.elapsed()
             with self.mutex:
@@ -396,13 +411,14 @@ class Commits:
                 leader = self.leader
                 if leader is call:
                     return True
-                if now >= deadline and call in self.queue:
+                if now >= call.deadline and call in self.queue:
                     self.queue.remove(call)
+                    call.gone = True
                     break
             if leader is not None and is_lost(self, call, leader, now):
                 leave(self, leader)
                 continue
-            nap = min(deadline - now, _LOOK_AGAIN)
+            nap = min(call.deadline - now, _LOOK_AGAIN)
             call.waiter.acquire(timeout=nap if nap > 0 else _LOOK_AGAIN)  # applied by now: the word comes soon
         if call.done:
             return False
