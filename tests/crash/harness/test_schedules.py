@@ -20,7 +20,7 @@ from side_by_side import BESIDE, SCENARIOS
 pytestmark = pytest.mark.storm
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
-EACH, OF_SNAPSHOTS = 58, 14  # schedules of a scenario, 1,000 of all; a snapshot starts an interpreter
+EACH, OF_SNAPSHOTS = 58, 14  # schedules of a scenario, 1,300 of all; a snapshot starts an interpreter
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 Ack = Callable[[Any], None]
 
