@@ -37,7 +37,7 @@ from .entries import header as headers
 from .entries import range_read, trim, writer
 from .entries.header import NodeLimits, shown
 from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, parse_claim
-from .entries.retention import Retention, parsed_retention, row_of
+from .entries.retention import Retention, require_retention, row_of
 from .entries.schema import StreamSchema, parsed_schema
 from .entries.session import PIECE_ASKED, Source, StoreSource, in_pieces
 from .entries.unique import Appended, OnConflict, Until, Wish, appended, parse_wish
@@ -556,7 +556,7 @@ class Stream(Generic[V]):
         fields = None if schema is None else parsed_schema(schema)
         if schema_checked is not None and type(schema_checked) is not bool:
             raise InvalidArgument(f"schema_checked={schema_checked!r} must be True or False")
-        rules = None if retention is None else parsed_retention(retention)
+        rules = None if retention is None else require_retention(retention)
         row = None if rules is None else row_of(rules)
 
         def operation(txn: WriteTransaction) -> Configured:

@@ -323,7 +323,7 @@ class Group(Generic[V]):
         ``drain``         seconds that handlers have to end once the worker is stopped
         ``name``          of the consumer (of several threads: NAME/0, NAME/1 …), unique among all workers. Without one
                           a name is made; such a consumer is deleted when the worker stops, or, once it was killed and
-                          holds nothing, when the next worker starts
+                          holds nothing, when a worker starts a minute later
         ``dead_letters``  a stream's name instead of "STREAM.GROUP.dead"
         ``result_ttl``    seconds for which wait_result() finds the return value of a handler, or the error for which
                           an entry was given up; written in a commit before the one that ends the entry

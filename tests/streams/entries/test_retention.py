@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
+import pickle
 import random
 import shutil
 import signal
 import tempfile
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -294,6 +297,21 @@ def test_a_handle_made_with_a_retention_configures_its_stream(path: Path) -> Non
         assert store.streams() == ["new"]
     with raxlog.open(path, readonly=True) as store, pytest.raises(raxlog.ReadOnlyStore):
         store.stream("new", retention=kept)
+
+
+@pytest.mark.parametrize("rules", [
+    {"maxlen": 0}, {"maxlen": 1.5}, {"max_bytes": "1 MB"}, {"max_age": "7d"}, {"max_age": -1}, {"max_age": math.nan},
+    {"max_age": timedelta(0)}, {"acked": 1}, {"idle_group": 60},
+])  # fmt: skip
+def test_a_rule_that_is_none_is_refused_where_it_is_written(rules: dict[str, Any]) -> None:
+    with pytest.raises(raxlog.InvalidArgument, match=next(iter(rules))):
+        Retention(**rules)
+
+
+def test_a_time_of_a_rule_is_the_same_in_seconds_and_as_a_timedelta() -> None:
+    assert Retention(max_age=timedelta(days=7)) == Retention(max_age=604_800)
+    assert replace(Retention(max_age=timedelta(days=7)), maxlen=3).max_age == 604_800.0
+    assert pickle.loads(pickle.dumps(Retention(acked=True, idle_group=5))) == Retention(acked=True, idle_group=5.0)
 
 
 def test_to_set_a_rule_costs_no_more_in_a_long_stream(store: raxlog.Store) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from .....storage.errors import IDTooSmall, InvalidFields, NoStream, NotAStore
 from .....stream.entries.header import shown
 from .....stream.entries.idempotent import MAX_CAP, MAX_WINDOW
-from .....stream.entries.retention import Retention, parsed_retention
+from .....stream.entries.retention import Retention
 from .....stream.entries.trim import parse_trim
 from .....stream.entries.unique import ON_CONFLICT, UNTIL, Appended, parse_wish
 from .....stream.group.delete_policy import KEEPREF, POLICIES, DeleteResult
@@ -215,7 +215,6 @@ def _retention(typed: str) -> Retention:
             rules[name] = json.loads(f"{seconds(value):.15g}" if is_time else value or "true")
         except (ValueError, argparse.ArgumentTypeError):
             raise CommandError(f"--retention: {word!r} needs a number after '='", USAGE) from None
-    parsed_retention(Retention(**rules))
     return Retention(**rules)
 
 
