@@ -224,7 +224,19 @@ class LockTimeout(StoreError, TimeoutError):
 
 
 class TransactionError(RaxlogError):
-    """A transaction that is nested, used after its end or by another thread, or bypassed by a write outside it."""
+    """A transaction that is nested, used after its end or by another thread, or bypassed by a write outside it.
+
+    Also a call by what interrupts one of the same thread: a signal's handler, or a finalizer, which the collector of
+    garbage runs wherever an object is made.
+    """
+
+
+def interrupted(store: object) -> TransactionError:
+    """The error of a call that has interrupted one of its own thread, which cannot go on before this one has ended."""
+    return TransactionError(
+        f"this call has interrupted another one of its thread to {store}: a signal's handler or a finalizer (__del__) "
+        "makes it. Have it tell a thread, or a loop, to make the call."
+    )
 
 
 class NotInstalled(RaxlogError, ImportError):

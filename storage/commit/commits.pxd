@@ -46,7 +46,7 @@ cdef class Commits:
     cdef readonly bint locked
     cdef public tuple suspect
     cdef public object on_waiter
-    cdef public object transaction_thread
+    cdef public object leading_thread
     cdef public object open_write
     cdef public tuple committing
     cdef public dict warm
@@ -58,10 +58,11 @@ cdef class Commits:
     cpdef object refuse_inside_transaction(self)
     cpdef bint is_awaited(self) except -1
 
+    @cython.locals(is_enough=bint)
     cdef bint _queue_up(self, Call call) except -1
     @cython.locals(log=Log)
     cdef bint _takes_over(self, Call call, object timeout) except -1
-    @cython.locals(now=double, nap=double, leader=Call)
+    @cython.locals(now=double, nap=double, leader=Call, is_own=bint)
     cdef bint _wait(self, Call call, object timeout) except -1
     @cython.locals(call=Call, batch=list, lock=WriterLock)
     cpdef object hand_on(self, Call own, bint calm)

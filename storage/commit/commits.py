@@ -53,6 +53,9 @@ struck thread's coming to any later step of its own:
   - where that thread is not to be had, or is struck itself, the others do the same: the struck thread's
     own next call, or any call that waits, once the leader has not led for half a second (is_lost())
 
+What interrupts a thread may also call, and return: a signal's handler, a finalizer. The call of one that has
+interrupted the leader, or holds the mutex, is refused, since it would wait for itself; else it queues like any other.
+
 Whether a commit counts that was struck is asked of the log's end (settle()), for every class of exception.
 """
 
@@ -68,7 +71,15 @@ from typing import Any, Final, Protocol, TypeVar
 
 from .. import clocks
 from ..crash_point import crash_point, listeners
-from ..errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
+from ..errors import (
+    CorruptionError,
+    LockTimeout,
+    RaxlogError,
+    ReadOnlyStore,
+    StoreError,
+    TransactionError,
+    interrupted,
+)
 from ..folder import directory
 from ..folder.store_files import StoreFiles  # cimport
 from ..fork_hooks import HERE, USUAL
@@ -176,8 +187,8 @@ class Commits:
 
     __slots__ = (
         "batch", "committing", "crowded", "env", "epoch", "files", "gathered", "last_batch", "last_commit", "leader",
-        "leading", "locked", "map", "mutex", "on_waiter", "open_write", "queue", "suspect", "transaction_thread",
-        "wanted", "warm", "warm_id", "writing",
+        "leading", "leading_thread", "locked", "map", "mutex", "on_waiter", "open_write", "queue", "suspect", "wanted",
+        "warm", "warm_id", "writing",
     )
 
     def __init__(self, env: StoreOwner) -> None:
@@ -186,7 +197,7 @@ class Commits:
         self.map: MappedFile = env.map
         self.leading: threading.Lock = threading.Lock()  # held by the thread that leads: close() waits
         self.writing: threading.Lock = threading.Lock()  # held while the write transaction is open: a fork waits
-        self.mutex: threading.Lock = threading.Lock()  # of queue and leader
+        self.mutex: threading.RLock = threading.RLock()  # of queue and leader; no thread enters it twice
         self.queue: deque[Call] = deque()
         self.leader: Call | None = None
         self.batch: list[Call] = []  # what the leader has taken from the queue
@@ -200,7 +211,7 @@ class Commits:
         self.suspect: tuple[Call | None, float] = (None, 0.0)  # a leader believed dead, and when it was first seen idle
         self.on_waiter: Callable[[], None] | None = None  # called by a call that has to queue
         # The commit under way, and what is kept from one to the next.
-        self.transaction_thread: int | None = None  # the thread that has a transaction of its own
+        self.leading_thread: int | None = None  # the thread that leads
         self.open_write: Any = None
         self.committing: tuple[int, list[Call]] | None = None
         self.warm: dict[Any, Any] = {}
@@ -260,21 +271,18 @@ class Commits:
         call = Call(None)
         try:
             for _ in self._lead(call, timeout):
-                with self.writing:
-                    with self.begin() as txn:
-                        self.transaction_thread = call.thread
-                        try:
-                            if (yield txn):
-                                self.commit(txn, [call])
-                            else:
-                                self.abort(txn)
-                        except BaseException as error:
+                with self.writing, self.begin() as txn:
+                    try:
+                        if (yield txn):
+                            self.commit(txn, [call])
+                        else:
                             self.abort(txn)
-                            settle(self, error)
-                            if lmdb_errors.is_failure(error):
-                                raise call.error or self.reported(error) from error
-                            raise
-                    self.transaction_thread = None
+                    except BaseException as error:
+                        self.abort(txn)
+                        settle(self, error)
+                        if lmdb_errors.is_failure(error):
+                            raise call.error or self.reported(error) from error
+                        raise
         except BaseException as error:
             self.part(call)
             raise self.reported(error)  # noqa: B904 - its cause, if it is another
@@ -291,10 +299,9 @@ class Commits:
         try:
             for _ in self._lead(call, timeout):
                 with self.writing:
-                    self.transaction_thread = call.thread
                     self.on_waiter = on_waiter
                     call.result = work()
-                    self.transaction_thread = self.on_waiter = None
+                    self.on_waiter = None
         except BaseException as error:
             self.part(call)
             raise self.reported(error)  # noqa: B904 - its cause, if it is another
@@ -329,8 +336,11 @@ class Commits:
         return len(self.queue) > 1
 
     def in_own_transaction(self) -> bool:
-        """Whether this thread has a transaction open, or writes exclusively. Not once an exception has ended that."""
-        return self.transaction_thread == get_ident() and self.leading.locked()
+        """Whether this thread has a transaction open, writes exclusively, or has been interrupted in a commit.
+
+        Not once an exception has ended that.
+        """
+        return self.leading_thread == get_ident() and self.leading.locked()
 
     def forget_warm(self) -> None:
         """Drop what is kept from one write transaction to the next: it may not be what is on disk."""
@@ -344,10 +354,15 @@ class Commits:
         """
         if HERE[0] != USUAL:
             self.env.require_usable()
-        if self.transaction_thread is not None and self.in_own_transaction():
+        if self.leading_thread is not None and self.in_own_transaction():
+            leader = self.leader
+            if leader is not None and leader.operation is not None:
+                raise interrupted(self.env.path)
             raise TransactionError(
                 "this thread has a transaction open; write through it (tx.stream(...)), or end it first"
             )
+        if self.mutex._is_owned():  # type: ignore[attr-defined]  # what Condition asks of a lock
+            raise interrupted(self.env.path)
         if self.env.readonly:
             raise ReadOnlyStore(f"{self.env.path} is open with readonly=True; open it without to write")
 
@@ -371,9 +386,11 @@ class Commits:
             if leads:
                 self.leader = call
             self.queue.append(call)
-            if self.wanted and len(self.queue) >= self.wanted:
+            is_enough = 0 < self.wanted <= len(self.queue)
+            if is_enough:
                 self.wanted = 0
-                wake_sleeper(self.gathered)
+        if is_enough:
+            wake_sleeper(self.gathered)
         return leads
 
     def _takes_over(self, call: Call, timeout: float) -> bool:
@@ -381,6 +398,7 @@ class Commits:
         if self.leader is not call:
             return False
         self.locked = True
+        self.leading_thread = call.thread
         try:
             self.files.acquire(timeout if call.waiter is None else max(0.0, call.deadline - clocks.elapsed()))
         except LockTimeout:
@@ -400,18 +418,23 @@ class Commits:
             on_waiter = self.on_waiter
             if on_waiter is not None:
                 on_waiter()
+        is_own = False
         while not call.done:
             now = clocks.elapsed()
             with self.mutex:
                 if call.gone:  # it has been taken for lost
                     call.gone = False
-                    self.queue.append(call)
+                    if call not in self.queue:
+                        self.queue.append(call)
                     if self.leader is None:
                         self.leader = call
                 leader = self.leader
                 if leader is call:
                     return True
-                if now >= call.deadline and call in self.queue:
+                # Interrupted between the lead and its first step; a thread that ends a lost lead may hold it, too.
+                is_own = (leader is not None and leader.thread == call.thread and self.leading.locked()
+                          and now > call.deadline - timeout + _LEADERLESS)
+                if (is_own or now >= call.deadline) and call in self.queue:
                     self.queue.remove(call)
                     call.gone = True
                     break
@@ -422,6 +445,8 @@ class Commits:
             call.waiter.acquire(timeout=nap if nap > 0 else _LOOK_AGAIN)  # applied by now: the word comes soon
         if call.done:
             return False
+        if is_own:
+            raise interrupted(self.env.path)
         raise LockTimeout(
             f"waited {timeout:g} s for other threads of this process that write to "
             f"{self.env.path}. Write from fewer threads, or raise lock_timeout."
@@ -451,6 +476,7 @@ class Commits:
                 self.leader = queue[0]
             else:
                 self.leader = None
+        self.leading_thread = None
 
     def _wake_done(self, own: Call, calm: bool) -> None:
         """Wake the first of those that are done; each wakes the next, unless others hold the interpreter."""
@@ -727,8 +753,8 @@ def leave(commits: Commits, call: Call) -> None:
             commits.queue.remove(call)
         call.gone = True
     if commits.leader is call:
-        if commits.transaction_thread == call.thread:
-            commits.transaction_thread = None
+        if commits.leading_thread == call.thread:
+            commits.leading_thread = None
         with commits.leading:
             if commits.leader is call:
                 with commits.writing:

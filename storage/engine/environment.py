@@ -26,7 +26,7 @@ from weakref import WeakSet, ref
 
 from .. import clocks, disk, fork_hooks
 from ..commit.commits import Commits
-from ..errors import CorruptionError, RaxlogError, StoreClosed, StoreError, TransactionError
+from ..errors import CorruptionError, RaxlogError, StoreClosed, StoreError, TransactionError, interrupted
 from ..folder import directory
 from ..folder.store_files import StoreFiles
 from ..fork_hooks import (
@@ -400,7 +400,8 @@ class GatedRead:
                 raise
             else:
                 gate.inside.discard(mark)
-                gate.wait()
+                if not gate.wait():
+                    raise interrupted(env.path)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:

@@ -68,7 +68,7 @@ class Read(Protocol):
 class ReaderGate:
     """One environment's gate. ``inside`` and ``bar`` are open to readers, for speed."""
 
-    __slots__ = ("bar", "copying", "fork_locks", "forking", "inside")
+    __slots__ = ("bar", "copying", "fork_locks", "forking", "inside", "shutting")
 
     def __init__(self) -> None:
         self.reset()
@@ -80,11 +80,14 @@ class ReaderGate:
         self.copying: threading.Lock = threading.Lock()  # taken inside
         self.fork_locks: list[threading.Lock] = []  # held over a fork, by the thread that forks
         self.forking: int = 0
+        self.shutting: int = 0  # the thread that has shut it
 
-    def wait(self) -> None:
-        """Wait outside until the gate is open again."""
+    def wait(self) -> bool:
+        """Wait outside until the gate is open again. False: this thread itself has shut it, and was interrupted."""
+        if self.shutting == threading.get_ident():
+            return False
         with self.bar:
-            pass
+            return True
 
     def shut(self, action: Callable[[], None]) -> None:
         """Run ``action`` while no read is inside.
@@ -95,9 +98,13 @@ class ReaderGate:
             action()
             return
         with self.bar:
-            self.drain(_LONGEST)
-            with self.copying:
-                action()
+            self.shutting = threading.get_ident()
+            try:
+                self.drain(_LONGEST)
+                with self.copying:
+                    action()
+            finally:
+                self.shutting = 0
 
     def drain(self, seconds: float) -> bool:
         """Wait until no read is inside; False, and those there forgotten, if that takes too long."""

@@ -39,7 +39,7 @@ from .keys import FORMAT, NODE, STORE_FORMAT, STORE_KEY
 SOURCE_HASH = ""
 
 FORMAT_BYTE = bytes([FORMAT])
-_packer: Any = msgpack.Packer()  # half the time of packb(), which makes a packer each time
+_packers: list[Any] = []  # that no call has; half the time of packb(), which makes a packer each time
 checksum = xxh3_64_digest  # of what is stored, with the key's seed. Big-endian: reversed it lies little-endian on disk
 seed_of = xxh3_64_intdigest
 
@@ -61,13 +61,16 @@ _new = tuple.__new__
 def pack(value: Any) -> bytes:
     """A value as msgpack.
 
-    Where memory runs out as the packer hands out what it has packed, it keeps that, before all that it packs later.
+    A packer is one call's alone: it makes an iterator of a named tuple, with which the collector of garbage may run
+    finalizers, and with these other threads, and what they pack would go into the middle. After an exception it is
+    dropped: where memory runs out as it hands out what it has packed, it keeps that.
     """
     try:
-        packed: bytes = _packer.pack(value)
-    except BaseException:
-        _packer.reset()
-        raise
+        packer = _packers.pop()
+    except IndexError:
+        packer = msgpack.Packer()
+    packed: bytes = packer.pack(value)
+    _packers.append(packer)
     return packed
 
 
@@ -89,7 +92,10 @@ def unseal(key: bytes, value: bytes) -> list[Any]:
             f"the record under key {key.hex()} has format {body[0]}, this raxlog reads up to "
             f"{FORMAT}; open the store with a newer raxlog"
         )
-    row: list[Any] = msgpack.unpackb(body[1:], use_list=True, strict_map_key=False)
+    try:
+        row: list[Any] = msgpack.unpackb(body[1:], use_list=True, strict_map_key=False)
+    except ValueError as error:
+        raise CorruptionError(f"the record under key {key.hex()} is no msgpack, if whole", offset=9) from error
     return row
 
 

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from raxlog.storage import disk
-from raxlog.storage.errors import CorruptionError, LockTimeout, StoreError
+from raxlog.storage.errors import CorruptionError, LockTimeout, StoreError, interrupted
 from raxlog.storage.folder import directory
 from raxlog.storage.format import records
 from raxlog.storage.format.keys import SMALL, STORE_KEY
@@ -398,10 +398,11 @@ class Log:
                 applied = seen[1]
                 end = max(words[END], words[FLUSHED])  # the second is less, but where the first lies
                 if end != self.pos or applied > self.pos:
+                    self.require_outside()
                     with self.mutex:
                         self.follow(raw, applied, seen[2], max(end, applied))
                         self.prune(applied)
-                elif applied > self.overlay.floor and self.transaction is None:
+                elif applied > self.overlay.floor and self.transaction is None and not self.is_inside():
                     with self.mutex:
                         self.prune(applied)
                 overlay = self.overlay
@@ -415,6 +416,15 @@ class Log:
             tries += 1
             self.refuse_lie(tries)
             raw.abort()
+
+    def is_inside(self) -> bool:
+        """Whether this thread is at changing what it knows of the log, and has been interrupted."""
+        return self.mutex._is_owned()  # type: ignore[attr-defined,no-any-return]  # what Condition asks of a lock
+
+    def require_outside(self) -> None:
+        """TransactionError where this thread is inside."""
+        if self.is_inside():
+            raise interrupted(self.ring.path.parent.parent)
 
     def _begin_at_rest(self, rest: Rest) -> View:
         """begin() where the view needs a lock of its own."""
@@ -449,6 +459,7 @@ class Log:
 
     def write(self) -> WriteTransaction:
         """The write transaction, under the writer's lock. LMDB is asked only where another process has written."""
+        self.require_outside()
         left = self.transaction  # a name that holds it: abort() empties the attribute, which in C would be its end
         if left is not None:  # an exception has left it
             left.abort()
@@ -492,8 +503,9 @@ class Log:
 
     def prune(self, floor: int) -> None:
         """Drop what a checkpoint has put into LMDB up to there."""
-        if self.transaction is None and self.overlay.floor < floor <= self.pos:
-            self.overlay = self.overlay.pruned(floor)
+        overlay = self.overlay  # a name that holds it
+        if self.transaction is None and overlay.floor < floor <= self.pos:
+            self.overlay = overlay.pruned(floor)
 
     def follow(self, raw: Any, applied: int, chain: int, end: int) -> None:
         """Take in the records up to ``end``, with LMDB's snapshot of ``applied``. Moved."""

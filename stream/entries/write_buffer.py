@@ -48,7 +48,7 @@ from ...storage import clocks
 from ...storage.commit.commits import Commits
 from ...storage.engine import compaction
 from ...storage.engine.environment import Attachment, Environment
-from ...storage.errors import AppendsLost, StoreClosed, StoreError, TransactionError
+from ...storage.errors import AppendsLost, StoreClosed, StoreError, TransactionError, interrupted
 from ...storage.figures import Lost
 from ...storage.fork_hooks import FORK_PATIENCE, HERE, USUAL, at_exit, look, release_all
 from ...storage.log.transaction import WriteTransaction
@@ -176,7 +176,7 @@ class WriteBuffer(Attachment):
         at_exit(self._at_exit)
 
     def _begin(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # for _require_outside() alone: no thread enters it twice
         self._sleepers: list[threading.Lock] = []  # a lock for each thread that waits for a change
         self._queue: deque[threading.Lock] = deque()  # and for each append that waits; these wake one by one
         self._bell = threading.Lock()  # released to wake the background thread
@@ -223,6 +223,7 @@ class WriteBuffer(Attachment):
         """
         if HERE[0] != USUAL:
             self._env.require_usable()
+        self._require_outside()
         refusals = self._refusals
         ticket = None
         clock = now  # the entry's ID keeps the time before a wait
@@ -265,6 +266,11 @@ class WriteBuffer(Attachment):
                 clock = now_ms()
             else:
                 self._read_head(name, limits, hold)
+
+    def _require_outside(self) -> None:
+        """TransactionError where this thread holds the mutex, and has been interrupted."""
+        if self._mutex._is_owned():  # type: ignore[attr-defined]  # what Condition asks of a lock
+            raise interrupted(self._env.path)
 
     def _start_items(self, name: bytes, head: Head) -> list[AppendRun | Step]:
         """The stream's items in the batch, which has none of it so far."""
@@ -383,6 +389,7 @@ class WriteBuffer(Attachment):
             look()
         if not (self._batch or self._in_flight or self._unreported):
             return
+        self._require_outside()
         wanted = -1
         while True:
             with self._mutex:
@@ -404,6 +411,7 @@ class WriteBuffer(Attachment):
 
     def make_way(self) -> None:
         """End the window now: another call of this process waits to write."""
+        self._require_outside()
         with self._mutex:
             if self._phase == OPEN:
                 self._hurry()
