@@ -55,6 +55,7 @@ cdef class Commits:
 
     cpdef bint in_own_transaction(self) except -1
     cpdef object forget_warm(self)
+    @cython.locals(log=Log)
     cpdef object refuse_inside_transaction(self)
     cpdef bint is_awaited(self) except -1
 

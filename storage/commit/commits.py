@@ -363,6 +363,10 @@ class Commits:
             )
         if self.mutex._is_owned():  # type: ignore[attr-defined]  # what Condition asks of a lock
             raise interrupted(self.env.path)
+        if self.leader is not None:
+            log = self.map.log
+            if log is not None and log.checkpoints is not None and log.checkpoints.is_inside():
+                raise interrupted(self.env.path)  # the leader may wait for that checkpoint
         if self.env.readonly:
             raise ReadOnlyStore(f"{self.env.path} is open with readonly=True; open it without to write")
 

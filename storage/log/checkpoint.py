@@ -24,7 +24,7 @@ import contextlib
 import os
 import threading
 import weakref
-from _thread import start_new_thread
+from _thread import get_ident, start_new_thread
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
@@ -32,7 +32,7 @@ from typing import Any, Protocol
 
 from .. import clocks, disk, fork_hooks
 from ..crash_point import crash_point
-from ..errors import LockTimeout, RaxlogError, ReadOnlyStore
+from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, interrupted
 from ..folder import directory
 from ..format import records
 from ..locks import ofd_lock
@@ -135,6 +135,7 @@ class Checkpoints:
         self.lock: WriterLock | None = None  # made with the first checkpoint
         self.pages: PageFile | None = None if readonly else PageFile(self.folder / directory.DATA)
         self.making: threading.Lock = threading.Lock()  # the lock in the file does not keep threads apart
+        self.maker: int = 0  # the thread that holds it
         self.made: int = 0
         # There may be reads of which LMDB does not know. One that comes from here on sees this process.
         self.is_beside_rest: bool = ring.locks is not None and is_read(self.folder)
@@ -215,6 +216,7 @@ class Checkpoints:
             try:
                 if not waits and self.making.locked():
                     return
+                self.require_outside()
                 with self.making, self.held(waits):
                     self.room.look()
                     self.ring.words[GIVEN] = self.room.gives(self.log.overlay)
@@ -241,14 +243,27 @@ class Checkpoints:
         """Hold the lock of checkpoints. LockTimeout, ReadOnlyStore."""
         if self.pages is None:
             raise ReadOnlyStore(f"{self.folder.parent} is open for reading only")
-        lock = self.lock = self.lock or WriterLock(self.folder / directory.STATE)
-        patience = self.log.patience if waits else 0.0
-        self.outwait_reads(patience)
-        lock.acquire(patience)
+        self.maker = get_ident()
         try:
-            yield
+            lock = self.lock = self.lock or WriterLock(self.folder / directory.STATE)
+            patience = self.log.patience if waits else 0.0
+            self.outwait_reads(patience)
+            lock.acquire(patience)
+            try:
+                yield
+            finally:
+                lock.release()
         finally:
-            lock.release()
+            self.maker = 0
+
+    def is_inside(self) -> bool:
+        """Whether this thread is at a checkpoint, and has been interrupted."""
+        return self.maker == get_ident() and self.making.locked()
+
+    def require_outside(self) -> None:
+        """TransactionError where this thread is inside."""
+        if self.is_inside():
+            raise interrupted(self.folder.parent)
 
     def outwait_reads(self, patience: float) -> None:
         """Wait until the reads have ended that began before this process entered, unknown to LMDB. LockTimeout."""
@@ -332,6 +347,7 @@ class Checkpoints:
                     continue
             aged = True
             # Two commits of nothing: then LMDB uses again what the last ones have freed.
+            self.require_outside()
             with self.making, self.held(True):
                 for _ in range(2):
                     with self.tree.write() as raw:
@@ -347,6 +363,7 @@ class Checkpoints:
         words = self.ring.words
         if not words[LARGE]:
             return
+        self.require_outside()
         with self.making, self.held(True):
             with self.tree.write() as raw:
                 applied, _, begun = unseal_applied(raw.get(APPLIED_KEY))
