@@ -268,8 +268,9 @@ class WriteBuffer(Attachment):
                 self._read_head(name, limits, hold)
 
     def _require_outside(self) -> None:
-        """TransactionError where this thread holds the mutex, and has been interrupted."""
-        if self._mutex._is_owned():  # type: ignore[attr-defined]  # what Condition asks of a lock
+        """TransactionError where this thread holds the mutex or is the buffer's own, and has been interrupted."""
+        is_owned = self._mutex._is_owned()  # type: ignore[attr-defined]  # what Condition asks of a lock
+        if is_owned or threading.current_thread() is self._thread:
             raise interrupted(self._env.path)
 
     def _start_items(self, name: bytes, head: Head) -> list[AppendRun | Step]:
