@@ -267,10 +267,13 @@ class WriteBuffer(Attachment):
             else:
                 self._read_head(name, limits, hold)
 
+    def _is_inside(self) -> bool:
+        """Whether this thread holds the mutex, and has been interrupted."""
+        return self._mutex._is_owned()  # type: ignore[attr-defined,no-any-return]  # what Condition asks of a lock
+
     def _require_outside(self) -> None:
         """TransactionError where this thread holds the mutex or is the buffer's own, and has been interrupted."""
-        is_owned = self._mutex._is_owned()  # type: ignore[attr-defined]  # what Condition asks of a lock
-        if is_owned or threading.current_thread() is self._thread:
+        if self._is_inside() or threading.current_thread() is self._thread:
             raise interrupted(self._env.path)
 
     def _start_items(self, name: bytes, head: Head) -> list[AppendRun | Step]:
@@ -412,7 +415,8 @@ class WriteBuffer(Attachment):
 
     def make_way(self) -> None:
         """End the window now: another call of this process waits to write."""
-        self._require_outside()
+        if self._is_inside():
+            raise interrupted(self._env.path)
         with self._mutex:
             if self._phase == OPEN:
                 self._hurry()

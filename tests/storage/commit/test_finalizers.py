@@ -2,18 +2,61 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
+import msgpack
 import pytest
 import raxlog
 from children import Child
-from finalizers import finalizing
 from raxlog.storage import crash_point
+from raxlog.storage.format import records
+
+
+class Circle:
+    """Garbage for the collector alone, with a finalizer, which leaves the next such garbage."""
+
+    at_work = False
+
+    def __init__(self, end: Callable[[], object]) -> None:
+        self.itself = self
+        self.end = end
+
+    def __del__(self) -> None:
+        if Circle.at_work:
+            Circle(self.end)
+            self.end()
+
+
+@contextmanager
+def finalizing(end: Callable[[], object], every: int) -> Iterator[None]:
+    """Call ``end`` again and again: each time that the collector finds so many objects more than the time before."""
+    before = gc.get_threshold()
+    gc.collect()
+    Circle.at_work = True
+    gc.set_threshold(every, 1 << 20, 1 << 20)
+    Circle(end)
+    try:
+        yield
+    finally:
+        Circle.at_work = False
+        gc.set_threshold(*before)
+
+
+class Four(NamedTuple):
+    """A row that is not quite a tuple: the packer makes an iterator of it."""
+
+    a: int = 1
+    b: int = 1 << 40
+    c: bytes = b"c"
+    d: None = None
 
 
 def in_a_transaction(store: raxlog.Store) -> None:
@@ -211,3 +254,65 @@ def test_a_write_from_a_finalizer_in_a_checkpoint_is_done_or_refused_at_once(tmp
     assert outcomes["refused"] > 2
     assert (appended, noted) == (4000, 1 + 2000 * outcomes["done"])
     assert raxlog.check(path).ok
+
+
+def test_a_row_is_packed_whole_whatever_finalizers_pack_in_between() -> None:
+    rows = [Four(), [1, 2, 3], {"a": Four()}, b"bytes", "text"]
+    wanted = [msgpack.packb(row) for row in rows]
+    wrong: list[object] = []
+    ran = [0]
+
+    def end() -> None:
+        ran[0] += 1
+        wrong.extend(row for row, want in zip(rows, wanted, strict=True) if records.pack(row) != want)
+
+    with finalizing(end, 7):
+        held = []
+        for _ in range(2000):
+            held.append([None])  # the collector counts what stays
+            for row, want in zip(rows, wanted, strict=True):
+                if records.pack(row) != want:
+                    wrong.append(row)
+    assert wrong == []
+    assert ran[0] > 100
+
+
+@pytest.mark.parametrize("how", ["the finalizer writes", "the finalizer waits for a thread that writes"])
+def test_finalizers_that_run_in_the_middle_of_a_commit_damage_neither_store(tmp_path: Path, how: str) -> None:
+    with raxlog.open(tmp_path / "a.rax", durability="relaxed") as one, \
+            raxlog.open(tmp_path / "b.rax", durability="relaxed") as other:
+        noted, asked, done = [0], threading.Event(), threading.Event()
+        deadline = time.monotonic() + 60
+
+        def note() -> None:
+            other.stream(f"finalizer-{noted[0]}").append({"n": noted[0]})
+            noted[0] += 1
+
+        def work() -> None:
+            while asked.wait(max(0.0, deadline - time.monotonic())):
+                asked.clear()
+                if done.is_set():
+                    return
+                note()
+
+        def end() -> None:
+            if how == "the finalizer writes":
+                note()
+            else:  # the collector lets other threads run
+                asked.set()
+                time.sleep(0.001)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        with finalizing(end, 13):
+            for n in range(300):
+                one.stream(f"s-{n}").append({"n": n})
+        done.set()
+        asked.set()
+        thread.join()
+        assert noted[0] > 10
+    for name, many in (("a", 300), ("b", noted[0])):
+        assert raxlog.check(tmp_path / f"{name}.rax").ok
+        with raxlog.open(tmp_path / f"{name}.rax") as store:
+            found = [next(iter(store.stream(stream))).fields["n"] for stream in store.streams()]
+        assert sorted(map(int, found)) == list(range(many))
