@@ -261,6 +261,7 @@ class WriteBuffer(Attachment):
                         run.entries.append(flats[0])
                     return ids
             if wait is not None:
+                self._require_no_checkpoint()
                 ticket, seconds = wait
                 ticket.acquire(timeout=seconds)
                 clock = now_ms()
@@ -274,6 +275,12 @@ class WriteBuffer(Attachment):
     def _require_outside(self) -> None:
         """TransactionError where this thread holds the mutex or is the buffer's own, and has been interrupted."""
         if self._is_inside() or threading.current_thread() is self._thread:
+            raise interrupted(self._env.path)
+
+    def _require_no_checkpoint(self) -> None:
+        """TransactionError where this thread is at a checkpoint: the buffer's may wait for that."""
+        log = self._env.map.log
+        if log is not None and log.checkpoints is not None and log.checkpoints.is_inside():
             raise interrupted(self._env.path)
 
     def _start_items(self, name: bytes, head: Head) -> list[AppendRun | Step]:
@@ -394,6 +401,7 @@ class WriteBuffer(Attachment):
         if not (self._batch or self._in_flight or self._unreported):
             return
         self._require_outside()
+        self._require_no_checkpoint()
         wanted = -1
         while True:
             with self._mutex:
