@@ -38,6 +38,7 @@ LIMITS: dict[str, tuple[type[BaseException], dict[str, Any]]] = {  # with what i
 }
 KEYS = "aaabb.cab"  # of the entries of a round, whose names are a1 a2 a3 b1 …
 _RENEWED = 200  # rounds after which a stream is made anew: it remembers for a year what was cancelled
+TRIES = 4  # of a place: how a call goes has to do with the pace of the machine, too
 _OWN = re.compile(r"/stream/group/")
 Place = tuple[CodeType, int]
 State = tuple[Any, ...]
@@ -291,11 +292,11 @@ def main(folder: Path, name: str, sample: int, seed: int, fault: str = "") -> di
                                         if within in ("", place[0].co_name)})
             assert states[about][0] != states[about][1], about
         places, said = drawn(times, sample, chance), "not struck"
-        rounds = deque((*each, True) for each in places)
+        rounds = deque((*each, TRIES) for each in places)
         for number in count():
             if not rounds:
                 break
-            about, place, left, is_first = rounds.popleft()
+            about, place, left, tries = rounds.popleft()
             prepare, call = CALLS[about]
             try:
                 now = Round(store, limits, number)
@@ -304,8 +305,8 @@ def main(folder: Path, name: str, sample: int, seed: int, fault: str = "") -> di
                 error = strike(call, now, place, left)
                 said = f"{about}: {error} at time {left} in {strike.where}"
                 met[about] += bool(strike.where)
-                if is_first and not strike.where:  # behind a commit of the other process a call goes another way
-                    rounds.appendleft((about, place, left, False))
+                if tries > 1 and not strike.where:  # behind a commit of the other process a call goes another way
+                    rounds.appendleft((about, place, left, tries - 1))
                 found, theirs = now.seen(show(store)), now.seen(another.show())
                 assert found == theirs, f"this process sees {found}, another one {theirs}"
                 assert found in states[about][not error:], f"{found}, not one of {states[about]}"
