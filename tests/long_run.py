@@ -22,7 +22,7 @@ sources of storage/ that were tried: a run that is begun again with the same res
 on behind the chunks of the same sources, and does all others anew. All else lies in one temporary
 folder on disk and one in memory; both are removed in the end, unless something has failed.
 
-long_run.jsonl beside this file has the chunks of the last run, which docs/promises.md adds up.
+long_run.jsonl beside this file is for the chunks of the run that is under way.
 """
 
 from __future__ import annotations

@@ -55,8 +55,9 @@ cdef class Commits:
 
     cpdef bint in_own_transaction(self) except -1
     cpdef object forget_warm(self)
-    @cython.locals(log=Log)
     cpdef object refuse_inside_transaction(self)
+    @cython.locals(log=Log)
+    cpdef bint is_at_checkpoint(self) except -1
     cpdef bint is_awaited(self) except -1
 
     @cython.locals(is_enough=bint)

@@ -342,6 +342,11 @@ class Commits:
         """
         return self.leading_thread == get_ident() and self.leading.locked()
 
+    def is_at_checkpoint(self) -> bool:
+        """Whether this thread is at a checkpoint, and has been interrupted."""
+        log = self.map.log
+        return log is not None and log.checkpoints is not None and log.checkpoints.is_inside()
+
     def forget_warm(self) -> None:
         """Drop what is kept from one write transaction to the next: it may not be what is on disk."""
         self.warm_id = -1
@@ -363,10 +368,8 @@ class Commits:
             )
         if self.mutex._is_owned():  # type: ignore[attr-defined]  # what Condition asks of a lock
             raise interrupted(self.env.path)
-        if self.leader is not None:
-            log = self.map.log
-            if log is not None and log.checkpoints is not None and log.checkpoints.is_inside():
-                raise interrupted(self.env.path)  # the leader may wait for that checkpoint
+        if self.leader is not None and self.is_at_checkpoint():
+            raise interrupted(self.env.path)  # the leader may wait for that checkpoint
         if self.env.readonly:
             raise ReadOnlyStore(f"{self.env.path} is open with readonly=True; open it without to write")
 

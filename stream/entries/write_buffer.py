@@ -261,26 +261,24 @@ class WriteBuffer(Attachment):
                         run.entries.append(flats[0])
                     return ids
             if wait is not None:
-                self._require_no_checkpoint()
+                self._require_others()
                 ticket, seconds = wait
                 ticket.acquire(timeout=seconds)
                 clock = now_ms()
             else:
                 self._read_head(name, limits, hold)
 
-    def _is_inside(self) -> bool:
-        """Whether this thread holds the mutex, and has been interrupted."""
-        return self._mutex._is_owned()  # type: ignore[attr-defined,no-any-return]  # what Condition asks of a lock
-
     def _require_outside(self) -> None:
-        """TransactionError where this thread holds the mutex or is the buffer's own, and has been interrupted."""
-        if self._is_inside() or threading.current_thread() is self._thread:
+        """TransactionError where this thread holds the mutex, and has been interrupted."""
+        if self._mutex._is_owned():  # type: ignore[attr-defined]  # what Condition asks of a lock
             raise interrupted(self._env.path)
 
-    def _require_no_checkpoint(self) -> None:
-        """TransactionError where this thread is at a checkpoint: the buffer's may wait for that."""
-        log = self._env.map.log
-        if log is not None and log.checkpoints is not None and log.checkpoints.is_inside():
+    def _require_others(self) -> None:
+        """TransactionError where this thread, which has been interrupted, would wait for itself.
+
+        It is the buffer's, or at a checkpoint, for which that one may wait.
+        """
+        if threading.current_thread() is self._thread or self._env.commits.is_at_checkpoint():
             raise interrupted(self._env.path)
 
     def _start_items(self, name: bytes, head: Head) -> list[AppendRun | Step]:
@@ -401,7 +399,7 @@ class WriteBuffer(Attachment):
         if not (self._batch or self._in_flight or self._unreported):
             return
         self._require_outside()
-        self._require_no_checkpoint()
+        self._require_others()
         wanted = -1
         while True:
             with self._mutex:
@@ -423,8 +421,7 @@ class WriteBuffer(Attachment):
 
     def make_way(self) -> None:
         """End the window now: another call of this process waits to write."""
-        if self._is_inside():
-            raise interrupted(self._env.path)
+        self._require_outside()
         with self._mutex:
             if self._phase == OPEN:
                 self._hurry()
