@@ -22,7 +22,7 @@ sources of storage/ that were tried: a run that is begun again with the same res
 on behind the chunks of the same sources, and does all others anew. All else lies in one temporary
 folder on disk and one in memory; both are removed in the end, unless something has failed.
 
-long_run.jsonl beside this file is for the chunks of the run that is under way.
+long_run.jsonl beside this file has the chunks of the last run. --page adds them up to the table of docs/promises.md.
 """
 
 from __future__ import annotations
@@ -106,6 +106,75 @@ def storage_sources() -> str:
         found.update(f"{path.relative_to(room).as_posix()} {len(source)}\n".encode())
         found.update(source)
     return found.hexdigest()[:16]
+
+
+# The rows of the page: what was tried, the chunks, what the row says of them ({tried}, their times {longest}, and what
+# was counted besides), and what was wrong.
+_ROWS = [
+    ("storm of kills", "kills", "", "{killed} kills, {stopped} stops", "0"),
+    ("the N-th system call: all of 200 commits", "calls", "mixed", "{tried}, with the middle of larger writes", "0"),
+    ("of a compaction; of snapshots", "calls", "compaction snapshot", "{tried}", "0"),
+    ("power cuts, every kind of operation", "images", "mixed", "{tried} images", "0"),
+    ("while the file grows", "images", "growing", "{tried} images", "0"),
+    ("of creation, compaction, snapshots; of the swap", "images", "tidied swaps", "{tried} images", "0"),
+    ("of the log; of a queue", "images", "log queue", "{tried} images", "0"),
+    ("`relaxed`", "images", "relaxed", "{tried} images", "0; only the last commits"),
+    ("torn inside a sector, apart", "images", "", "{torn} images",
+     "{torn, refused} were refused; 0 died, 0 read wrongly"),
+    ("injected errors, the N-th call for all N", "errors", "", "{tried}, all fired", "0"),
+    ("exceptions in processes that go on", "interrupts", "", "{tried}, of them {asynchronous} asynchronous", "0"),
+    ("bit flips, anywhere; in heads of pages", "flips", "uniform heads", "{tried}", "0"),
+    ("rows in the place of others", "flips", "pointers", "{tried}", "0"),
+    ("bit flips in LMDB's meta pages", "flips", "metas", "{tried}, every bit", "0"),
+    ("beside a log that holds what `data.mdb` does not: anywhere, in heads, rows in the place of others", "flips",
+     "uniform-logged heads-logged pointers-logged", "{tried}", "0"),
+    ("contention, 10 minutes", "contention", "commit",
+     "{tried} appends, {kills} kills, longest wait {longest} ms", "0"),
+    ("contention, `relaxed`, 1 minute", "contention", "relaxed",
+     "{tried} appends, {kills} kills, longest wait {longest} ms", "0"),
+    ("fuzzing, guided, an hour, at the lowest priority", "fuzz", "", "{tried} inputs", "only our errors"),
+    ("a long reader, 10 minutes", "reader", "", "{tried} commits", "the file keeps its size"),
+    ("schedules of two and three processes", "schedules", "", "{tried} orders of their steps", "0"),
+]
+_FLIPS = """\
+Of the {tried} flips {no effect} had no effect, {told} raised an error of raxlog, {missed} made a look-up miss a key
+(check found each), and {killed} killed the process that read, or had it search forever.
+"""
+
+
+class _Counts(dict[str, str]):
+    def __missing__(self, _: str) -> str:
+        return "0"
+
+
+def _counts(lines: list[dict[str, Any]]) -> _Counts:
+    also: Counter[str] = Counter()
+    for line in lines:
+        also.update(line.get("also", {}))
+    also["tried"] = sum(line["tried"] for line in lines)
+    also["longest"] = max((line.get("longest_wait_ms", 0) for line in lines), default=0)
+    return _Counts((name, f"{count:,}") for name, count in also.items())
+
+
+def page(lines: list[dict[str, Any]]) -> str:
+    """What docs/promises.md says of a run: the table, and what flips did. A run that is not whole is a ValueError."""
+    done = {(line["part"], line["chunk"]) for line in lines if not line["failed"]}
+    left = [chunk for chunk in chunks() if (chunk.part, chunk.name) not in done]
+    sources = {line["storage"] for line in lines}
+    if left or len(lines) > len(done) or len(sources) > 1:
+        raise ValueError(f"the run is not whole: {len(left)} chunks are left, {len(lines) - len(done)} are wrong or "
+                         f"there twice, of {len(sources)} sources of storage/")
+    rows = ["| part of the long form | tried | lost, half there, stuck or wrong |", "|---|---|---|"]
+    for label, part, kinds, tried, wrong in _ROWS:
+        counts = _counts([line for line in lines if line["part"] == part
+                          and (not kinds or line["chunk"].rstrip("0123456789").rstrip("-") in kinds.split())])
+        rows.append(f"| {label} | {tried.format_map(counts)} | {wrong.format_map(counts)} |")
+    return "\n".join(rows) + "\n\n" + _FLIPS.format_map(_counts([line for line in lines if line["part"] == "flips"]))
+
+
+def results_of(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of results."""
+    return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
 
 
 def perform(chunk: Chunk, seed: int, place: Path) -> Any:
@@ -321,6 +390,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="chunks at a time (1), those beside apart")
     parser.add_argument("--seed", type=int, default=7, metavar="N", help="the first of the seeds (7)")
     parser.add_argument("--results", metavar="PATH", help="where the lines of JSON go; a run goes on behind them")
+    parser.add_argument("--page", action="store_true",
+                        help="print what docs/promises.md says of the results, and run nothing")
     parser.add_argument("--chunk", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -332,6 +403,12 @@ def main() -> int:
     parts = {chunk.part for chunk in chunks()}
     if unknown := set(options.only or ()) - parts:
         parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(sorted(parts))}")
+    if options.page:
+        try:
+            print(page(results_of(Path(options.results or TESTS / "long_run.jsonl"))), end="")
+        except ValueError as error:
+            parser.error(str(error))
+        return 0
     if options.jobs < 1:
         parser.error("--jobs begins with 1")
     if options.results:

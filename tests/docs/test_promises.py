@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import long_run
+import pytest
+
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "promises.md"
 # `test_kill.py`, `test_kill.py::test_a_map_…`, `…::test_a_map_…`, `…_of_a_snapshot_…`, `…::test_every_…[mixed]`
@@ -37,3 +40,22 @@ def test_a_test_that_does_not_exist_is_found() -> None:
     assert list(missing(text)) == [
         "test_no.py: `test_no.py`", "test_kill.py: `…::test_no_such_…`", "test_kill.py: `…[none]`",
     ]
+
+
+def test_the_table_of_the_long_form_adds_up_its_results() -> None:
+    lines = long_run.results_of(TESTS / "long_run.jsonl")
+    try:
+        table = long_run.page(lines)
+    except ValueError as error:  # the page has the run before
+        pytest.skip(str(error))
+    assert table in PAGE.read_text(encoding="utf-8"), "run: python tests/long_run.py --page"
+
+
+def test_a_run_that_is_not_whole_has_no_table() -> None:
+    lines = [{"part": chunk.part, "chunk": chunk.name, "tried": 1000, "failed": 0, "storage": "one", "also": {}}
+             for chunk in long_run.chunks()]
+    assert "\n| rows in the place of others | 10,000 | 0 |\n" in long_run.page(lines)
+    for wrong in (lines[1:], [*lines, lines[0]], [{**lines[0], "failed": 1}, *lines[1:]],
+                  [{**lines[0], "storage": "another"}, *lines[1:]]):
+        with pytest.raises(ValueError, match="the run is not whole"):
+            long_run.page(wrong)
