@@ -162,13 +162,14 @@ class Store:
         If buffered appends were lost and no flush() has reported it, the store is closed and AppendsLost
         is raised. CorruptionError where the last checkpoint would have written to a damaged page: all is in
         the log. After this and any other exception call close() again; otherwise the next open() in this
-        process completes it.
+        process completes it. TransactionError inside a transaction, and from a signal's handler or a finalizer that has
+        interrupted a call of its thread for which the close would wait: nothing is closed then.
         """
         look()  # in a forked child the locks are others
         if self._source.closed:
             return
-        if self._env.commits.in_own_transaction():
-            raise TransactionError(f"{self._env.path} cannot be closed inside a transaction; end that first")
+        self._env.require_outside()
+        self._pubsub.require_outside()
         try:
             self._pubsub.close()
         finally:
@@ -183,8 +184,9 @@ class Store:
         self._source.require_open()
         if self._env.commits.in_own_transaction():
             raise TransactionError("this thread has a transaction open; flush() once it has ended")
-        if self._source.buffer is not None:
-            self._source.buffer.flush(report=True)
+        buffer = self._source.buffer  # once: a close() takes it away
+        if buffer is not None:
+            buffer.flush(report=True)
         elif not self._env.readonly:
             self._env.flush()
 
@@ -596,8 +598,9 @@ class Store:
             from .storage.engine import compaction  # noqa: PLC0415
 
         self._source.require_open()
-        if self._source.buffer is not None:
-            self._source.buffer.flush()
+        buffer = self._source.buffer  # once: a close() takes it away
+        if buffer is not None:
+            buffer.flush()
         done = compaction.compact(self._env, self._source.lock_timeout, progress)
         if done.bytes_after < done.bytes_before:
             report("raxlog.store", "info", "%s was compacted from %d to %d bytes", self.path, done.bytes_before,

@@ -231,6 +231,11 @@ class TransactionError(RaxlogError):
     """
 
 
+def closed(store: object) -> StoreClosed:
+    """The error of a call to a store, or to a handle of one, that has been closed."""
+    return StoreClosed(f"the store {store} has been closed. Open it again.")
+
+
 def interrupted(store: object) -> TransactionError:
     """The error of a call that has interrupted one of its own thread, which cannot go on before this one has ended."""
     return TransactionError(

@@ -1,10 +1,22 @@
-"""Threads of raxlog's, each begun here: the system may have none to give."""
+"""Threads of raxlog's, each begun here, for the system may have none to give; and locks that know their thread."""
 
 from __future__ import annotations
 
-from threading import Thread
+from threading import RLock, Thread
 
-from .errors import StoreError
+from .errors import StoreError, interrupted
+
+
+def is_owned(lock: RLock) -> bool:
+    """Whether this thread holds it: one that no thread takes twice is held by a call that has been interrupted."""
+    return lock._is_owned()  # type: ignore[attr-defined,no-any-return]  # what Condition asks of a lock
+
+
+def outside(lock: RLock, store: object) -> RLock:
+    """The lock, to be taken. TransactionError where this thread holds it, and would wait for itself."""
+    if is_owned(lock):
+        raise interrupted(store)
+    return lock
 
 
 def start(thread: Thread) -> None:

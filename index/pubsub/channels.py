@@ -27,6 +27,7 @@ from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.figures import Figures
 from ...storage.handles import made_by_a_call
 from ...storage.log.transaction import WriteTransaction
+from ...storage.threads import outside
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import StoreSource, ask
 from ...stream.node.arguments import Name, Text, Value, stored_bytes, text_of
@@ -73,7 +74,7 @@ class Subscriber(LiveInbox[ChannelMessage]):
         super().__init__(callback, live.callbacks, max_queued, partial(_formed, encoding))
         self._live = live
         self._encoding = encoding
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()  # no thread enters it twice
         self._held: dict[bytes, dict[bytes, None]] = {CHANNEL: {}, GLOB: {}, SHARD: {}}
 
     def subscribe(self, *channels: Name) -> list[Reply]:
@@ -130,7 +131,7 @@ class Subscriber(LiveInbox[ChannelMessage]):
         """End all subscriptions, in one commit. Messages left in the queue are dropped."""
         if self.closed:
             return
-        with self._changing:
+        with outside(self._changing, "a subscriber"):
             self._change([(kind, name) for kind, names in self._held.items() for name in names], -1)
             for names in self._held.values():
                 names.clear()
@@ -141,7 +142,7 @@ class Subscriber(LiveInbox[ChannelMessage]):
 
     def _reply(self, verb: str, kind: bytes, names: tuple[Name, ...], by: int) -> list[Reply]:
         """Subscribe to names (``by`` 1) or unsubscribe (-1; without names all of the kind): a reply for each."""
-        with self._changing:
+        with outside(self._changing, "a subscriber"):
             if self.closed:
                 raise InvalidArgument("this subscriber has been closed; make another with store.channels.subscriber()")
             subscribed = self._held[kind]

@@ -26,11 +26,11 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NoReturn
 
 from ...storage import clocks
-from ...storage.errors import CorruptionError, StoreClosed, StoreError
+from ...storage.errors import CorruptionError, StoreClosed, StoreError, closed
 from ...storage.fork_hooks import at_exit, forget_in_child, look
 from ...storage.locks.shared_file import SHARED
 from ...storage.log.transaction import WriteTransaction
-from ...storage.threads import start
+from ...storage.threads import outside, start
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import StoreSource
 from ...stream.group.waiter import Condition, WaitQueues
@@ -51,7 +51,7 @@ class Dispatcher:
         self._source = source
         self._leases = leases
         self._cache = cache
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # no thread enters it twice
         self._inherited = False
         self._owner: int | None = None
         self._noted: int | None = None  # the owner, once its record is committed
@@ -71,7 +71,7 @@ class Dispatcher:
     @property
     def owner(self) -> int:
         """This process's number in the store, taken when it is first needed."""
-        with self._mutex:
+        with outside(self._mutex, self._source.env.path):
             if self._owner is None:
                 self._owner = self._leases.take()
             return self._owner
@@ -122,11 +122,11 @@ class Dispatcher:
 
     def add_channel(self, kind: bytes, name: bytes, listener: LiveInbox[Any], since: int) -> None:
         """Register a listener on a channel or glob. To be called before its commit."""
-        with self._mutex:
+        with outside(self._mutex, self._source.env.path):
             self._channels.setdefault((kind, name), {})[listener] = since
 
     def remove_channel(self, kind: bytes, name: bytes, listener: LiveInbox[Any]) -> None:
-        with self._mutex:
+        with outside(self._mutex, self._source.env.path):
             listeners = self._channels.get((kind, name), {})
             listeners.pop(listener, None)
             if not listeners:
@@ -134,14 +134,14 @@ class Dispatcher:
 
     def watch(self, inbox: Inbox[Any], probe: Condition, every: float) -> None:
         """Signal the inbox whenever the probe's value changes, and every ``every`` seconds."""
-        with self._mutex:
+        with outside(self._mutex, self._source.env.path):
             self._durables[inbox] = (probe, every)
         self._start([inbox])
         self._poke()
 
     def release(self, inbox: Inbox[Any]) -> None:
         """Forget a closed inbox; with the last one the thread ends."""
-        with self._mutex:
+        with outside(self._mutex, self._source.env.path):
             self._durables.pop(inbox, None)
             self._inboxes.discard(inbox)
             last = not self._inboxes
@@ -157,9 +157,9 @@ class Dispatcher:
         # Not under the mutex: a read waits while the map grows, and that commit may want the mutex.
         with self._source.read() as txn:
             following = ring.position(txn)[0]
-        with self._mutex:
+        with outside(self._mutex, self._source.env.path):
             if self._closed:
-                raise StoreClosed(f"the store {self._source.env.path} has been closed. Open it again.")
+                raise closed(self._source.env.path)
             self._inboxes.update(inboxes)
             if self._thread is None:
                 self._next = following  # or before: each listener has its own first number
@@ -180,6 +180,10 @@ class Dispatcher:
 
     # -- the end ------------------------------------------------------------------------
 
+    def require_outside(self) -> None:
+        """TransactionError where this thread has been interrupted as it changed what is subscribed."""
+        outside(self._mutex, self._source.env.path)
+
     def close(self) -> None:
         """Remove all subscriptions, in one commit, and end the threads. PubSub.close() calls this."""
         inboxes = self._end()
@@ -199,7 +203,7 @@ class Dispatcher:
         self._inboxes.clear()
 
     def _end(self) -> list[Inbox[Any]]:
-        with self._mutex:
+        with outside(self._mutex, self._source.env.path):
             self._closed = True
             inboxes = list(self._inboxes)
             thread = self._thread
@@ -211,7 +215,7 @@ class Dispatcher:
 
     def forget(self) -> None:
         """In a child after fork: end here; all of it is the parent's."""
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._closed = self._inherited = True
         self._thread = None
         self.callbacks.forget()

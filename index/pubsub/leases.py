@@ -22,6 +22,7 @@ from ...storage.locks import ofd_lock
 from ...storage.locks.shared_file import LEASES
 from ...storage.log.cursor import cursor_over
 from ...storage.log.transaction import WriteTransaction
+from ...storage.threads import outside
 from ...storage.tree.lmdb_errors import translated
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import StoreSource
@@ -37,7 +38,7 @@ class Leases(Attachment):
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # no thread enters it twice
         self._held: set[int] = set()
 
     def take(self) -> int:
@@ -47,7 +48,7 @@ class Leases(Attachment):
         self._env.live()  # in a forked child it opens the store
         shared = self._env.files.shared
         assert shared is not None
-        with self._mutex, translated(self._env.path):
+        with outside(self._mutex, self._env.path), translated(self._env.path):
             while True:
                 owner = int.from_bytes(os.urandom(_RANDOM_BYTES), "big")
                 if owner not in self._held:
@@ -59,7 +60,7 @@ class Leases(Attachment):
 
     def give_back(self, owner: int) -> None:
         """Release an owner number."""
-        with self._mutex, translated(self._env.path):
+        with outside(self._mutex, self._env.path), translated(self._env.path):
             shared = self._env.files.shared
             if owner in self._held and shared is not None:
                 ofd_lock.give_back(shared, LEASES + owner, 1)
@@ -67,7 +68,7 @@ class Leases(Attachment):
 
     def lives(self, owner: int) -> bool:
         """Whether the process that took this number still lives. One system call."""
-        with self._mutex:
+        with outside(self._mutex, self._env.path):
             shared = self._env.files.shared
             return owner in self._held or (shared is not None and not ofd_lock.is_free(shared, LEASES + owner, 1))
 
@@ -97,13 +98,17 @@ class Leases(Attachment):
                 return
             source.submit(lambda txn: self.live_owners(txn, list(owners_in(txn))))
 
+    def require_outside(self) -> None:
+        """TransactionError where this thread has been interrupted as it took a number, or asked for one."""
+        outside(self._mutex, self._env.path)
+
     def close(self) -> None:
         """Hold nothing: the file is closed next, which releases all owner numbers."""
         self._held.clear()
 
     def after_fork_in_child(self) -> bool:
         """Hold nothing: the locks are the parent's."""
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._held.clear()
         return True
 

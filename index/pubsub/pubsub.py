@@ -165,6 +165,12 @@ class PubSub:
         """The subject index of the store."""
         return Sublist(self._source, encoding=self._encoding)
 
+    def require_outside(self) -> None:
+        """TransactionError where this thread has been interrupted in what close() would wait for."""
+        dispatcher = self._dispatcher
+        if dispatcher is not None and not dispatcher.inherited:
+            dispatcher.require_outside()
+
     def close(self) -> None:
         """End the live subscriptions made through this store, in one commit."""
         dispatcher = self._dispatcher

@@ -48,6 +48,7 @@ from ...storage.fork_hooks import forget_in_child
 from ...storage.format.records import unseal
 from ...storage.log.cursor import cursor_over
 from ...storage.log.transaction import WriteTransaction
+from ...storage.threads import outside
 from ...storage.trees.rax import RaxTransaction
 from ...stream.node.arguments import Text, text_of, whole
 from ...stream.node.entry import UNDECODABLE
@@ -370,7 +371,7 @@ class Cache:
         whole("max_fanout", max_fanout, 0)
         self._max_entries = max_entries
         self._max_fanout = max_fanout
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         # [hits, misses, deliveries of both, most deliveries of one] by thread: no other writes there, so no
         # count is lost, and no lock is needed. A thread that gets the number of one that has ended counts on.
         self._tallies: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
@@ -422,7 +423,7 @@ class Cache:
         epoch = self._epoch
         cached: list[Match] = []
         if epoch.stamp == txn.get(STATE_KEY):
-            with self._lock:
+            with outside(self._lock, "the subject index"):
                 cached = [*epoch.found.everything().values(), *epoch.empty.everything().values()]
         hits, misses, fanout, highest = zip([0] * 4, *self._tallies.copy().values(), strict=True)
         matches = sum(hits) + sum(misses)
@@ -434,7 +435,7 @@ class Cache:
 
     def after_fork(self) -> None:
         """In a child: another thread of the parent may have held the lock, in the middle of a change."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.clear()
 
     def clear(self) -> None:
@@ -449,7 +450,7 @@ class Cache:
 
     def _look_further(self, txn: RaxTransaction, epoch: _Epoch, subject: str | bytes) -> Match:
         """The match from the old half, from the empty results, or from the index."""
-        with self._lock:
+        with outside(self._lock, "the subject index"):
             found = epoch.found.take(subject)
             if found is None:
                 found = epoch.empty.take(subject)
@@ -457,7 +458,7 @@ class Cache:
         if found is None:
             found = match(txn, subject)
         self._count(what, found)
-        with self._lock:
+        with outside(self._lock, "the subject index"):
             (epoch.found if found else epoch.empty).keep(subject, found)
         return found
 

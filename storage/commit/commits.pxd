@@ -46,7 +46,8 @@ cdef class Commits:
     cdef readonly bint locked
     cdef public tuple suspect
     cdef public object on_waiter
-    cdef public object leading_thread
+    cdef readonly dict leads
+    cdef readonly set apart
     cdef public object open_write
     cdef public tuple committing
     cdef public dict warm
@@ -58,11 +59,12 @@ cdef class Commits:
     cpdef object refuse_inside_transaction(self)
     @cython.locals(log=Log)
     cpdef bint is_at_checkpoint(self) except -1
+    cpdef bint is_apart(self) except -1
     cpdef bint is_awaited(self) except -1
 
     @cython.locals(is_enough=bint)
     cdef bint _queue_up(self, Call call) except -1
-    @cython.locals(log=Log)
+    @cython.locals(log=Log, leads=dict)
     cdef bint _takes_over(self, Call call, object timeout) except -1
     @cython.locals(now=double, nap=double, leader=Call, is_own=bint)
     cdef bint _wait(self, Call call, object timeout) except -1

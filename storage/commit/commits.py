@@ -68,6 +68,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
+from weakref import ref
 
 from .. import clocks
 from ..crash_point import crash_point, listeners
@@ -90,6 +91,7 @@ from ..log.log import Log  # cimport
 from ..log.transaction import WriteTransaction, mark_of  # cimport
 from ..notices import noted
 from ..system_calls import write_at  # cimport
+from ..threads import is_owned
 from ..tree import lmdb_errors
 from ..wake.stop import wake as wake_sleeper
 
@@ -141,6 +143,15 @@ class Call:
 call_of = Call  # cimport
 
 
+class Apart:
+    """A thread that is about to hold ``leading`` or ``writing`` without a commit. Gone with the frame that made it."""
+
+    __slots__ = ("__weakref__", "thread")
+
+    def __init__(self) -> None:
+        self.thread: int = get_ident()
+
+
 class MappedFile(Map, Protocol):
     """The store's map, as far as its commits know it."""
 
@@ -186,8 +197,8 @@ class Commits:
     """
 
     __slots__ = (
-        "batch", "committing", "crowded", "env", "epoch", "files", "gathered", "last_batch", "last_commit", "leader",
-        "leading", "leading_thread", "locked", "map", "mutex", "on_waiter", "open_write", "queue", "suspect", "wanted",
+        "apart", "batch", "committing", "crowded", "env", "epoch", "files", "gathered", "last_batch", "last_commit",
+        "leader", "leading", "leads", "locked", "map", "mutex", "on_waiter", "open_write", "queue", "suspect", "wanted",
         "warm", "warm_id", "writing",
     )
 
@@ -211,7 +222,8 @@ class Commits:
         self.suspect: tuple[Call | None, float] = (None, 0.0)  # a leader believed dead, and when it was first seen idle
         self.on_waiter: Callable[[], None] | None = None  # called by a call that has to queue
         # The commit under way, and what is kept from one to the next.
-        self.leading_thread: int | None = None  # the thread that leads
+        self.leads: dict[int, Call] = {}  # by its thread: the call that leads, until it has let go of ``leading``
+        self.apart: set[ref[Apart]] = set()
         self.open_write: Any = None
         self.committing: tuple[int, list[Call]] | None = None
         self.warm: dict[Any, Any] = {}
@@ -251,12 +263,14 @@ class Commits:
         try:
             leads = self._queue_up(call)
             while leads or self._wait(call, timeout):
-                leads = False
                 with self.leading:
-                    if self._takes_over(call, timeout):
+                    leads = self._takes_over(call, timeout)
+                    if leads:
                         outside = self._commit_batch(call)
                         self.hand_on(call, True)
-                        return outside
+                if leads:
+                    self.leads.pop(call.thread, None)  # ``leading`` has been let go of: no bytecode lies between
+                    return outside
             self._pass_on(call)
         except BaseException as error:
             self.part(call)
@@ -307,6 +321,18 @@ class Commits:
             raise self.reported(error)  # noqa: B904 - its cause, if it is another
         return call.result  # type: ignore[no-any-return]
 
+    def run_apart(self, lock: threading.Lock, work: Callable[[], object]) -> None:
+        """Run ``work`` with ``leading`` or ``writing`` held, without a commit; TransactionError from inside one."""
+        self.require_outside()
+        here = Apart()
+        mark = ref(here)
+        try:
+            self.apart.add(mark)  # before the lock is held, and until after: no bytecode lies between
+            with lock:
+                work()
+        finally:
+            self.apart.discard(mark)
+
     def part(self, call: Call) -> None:
         """After an exception, give up the lead or leave the queue, in a fresh thread if possible."""
         if self.env.commits is not self or not HERE[0]:
@@ -340,7 +366,26 @@ class Commits:
 
         Not once an exception has ended that.
         """
-        return self.leading_thread == get_ident() and self.leading.locked()
+        return get_ident() in self.leads and self.leading.locked()
+
+    def is_apart(self) -> bool:
+        """Whether this thread has been interrupted in run_apart()."""
+        threads = [apart.thread for apart in [mark() for mark in tuple(self.apart)] if apart is not None]
+        return get_ident() in threads and (self.leading.locked() or self.writing.locked())
+
+    def is_inside(self) -> bool:
+        """Whether this thread has been interrupted in a call that holds what a close() waits for."""
+        leader = self.leader
+        return (self.in_own_transaction() or self.is_apart() or is_owned(self.mutex) or self.is_at_checkpoint()
+                or (leader is not None and leader.thread == get_ident() and self.leading.locked()))
+
+    def require_outside(self) -> None:
+        """TransactionError where this thread has a transaction open, or has been interrupted: is_inside()."""
+        leader = self.leader
+        if self.in_own_transaction() and leader is not None and leader.operation is None:
+            raise TransactionError("this thread has a transaction open; use that (tx.stream(...)), or end it first")
+        if self.is_inside():
+            raise interrupted(self.env.path)
 
     def is_at_checkpoint(self) -> bool:
         """Whether this thread is at a checkpoint, and has been interrupted."""
@@ -359,14 +404,16 @@ class Commits:
         """
         if HERE[0] != USUAL:
             self.env.require_usable()
-        if self.leading_thread is not None and self.in_own_transaction():
+        if self.leads and self.in_own_transaction():
             leader = self.leader
-            if leader is not None and leader.operation is not None:
+            if leader is None or leader.operation is not None:
                 raise interrupted(self.env.path)
             raise TransactionError(
                 "this thread has a transaction open; write through it (tx.stream(...)), or end it first"
             )
         if self.mutex._is_owned():  # type: ignore[attr-defined]  # what Condition asks of a lock
+            raise interrupted(self.env.path)
+        if self.apart and self.is_apart():
             raise interrupted(self.env.path)
         if self.leader is not None and self.is_at_checkpoint():
             raise interrupted(self.env.path)  # the leader may wait for that checkpoint
@@ -379,12 +426,14 @@ class Commits:
         """Queue the call until it leads. A loop over this has one turn, while it leads. LockTimeout."""
         leads = self._queue_up(call)
         while leads or self._wait(call, timeout):
-            leads = False
             with self.leading:
-                if self._takes_over(call, timeout):
+                leads = self._takes_over(call, timeout)
+                if leads:
                     yield
                     self.hand_on(call, True)
-                    return
+            if leads:
+                self.leads.pop(call.thread, None)
+                return
 
     def _queue_up(self, call: Call) -> bool:
         """Put the call into the queue. Whether it is the one to lead."""
@@ -405,12 +454,16 @@ class Commits:
         if self.leader is not call:
             return False
         self.locked = True
-        self.leading_thread = call.thread
+        leads = self.leads
+        if leads:  # an exception has left it there
+            leads.clear()
+        leads[call.thread] = call
         try:
             self.files.acquire(timeout if call.waiter is None else max(0.0, call.deadline - clocks.elapsed()))
         except LockTimeout:
             call.gone = True  # part() has nothing left to do
             self.hand_on(call, False)
+            leads.clear()
             raise
         log: Log | None = self.map.log
         if log is not None:
@@ -483,7 +536,6 @@ class Commits:
                 self.leader = queue[0]
             else:
                 self.leader = None
-        self.leading_thread = None
 
     def _wake_done(self, own: Call, calm: bool) -> None:
         """Wake the first of those that are done; each wakes the next, unless others hold the interpreter."""
@@ -760,8 +812,7 @@ def leave(commits: Commits, call: Call) -> None:
             commits.queue.remove(call)
         call.gone = True
     if commits.leader is call:
-        if commits.leading_thread == call.thread:
-            commits.leading_thread = None
+        commits.leads.pop(call.thread, None)
         with commits.leading:
             if commits.leader is call:
                 with commits.writing:

@@ -31,7 +31,7 @@ import contextlib
 import math
 import os
 import threading
-from _thread import start_new_thread
+from _thread import get_ident, start_new_thread
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .. import clocks, disk
 from ..crash_point import crash_point
-from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
+from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull, interrupted
 from ..folder import directory
 from ..format import records
 from ..locks import ofd_lock
@@ -73,6 +73,9 @@ def compact(env: Environment, timeout: float, progress: Progress | None = None) 
         if progress is not None:
             progress(step, done, total)
 
+    if env.is_compacting():
+        raise interrupted(env.path)
+    env.gate.require_no_read()
     with contextlib.suppress(Overwritten):
         return _Compacting(env, reached, lambda work: env.commits.exclusively(work, timeout)).run(timeout)
     return env.commits.exclusively(lambda: _Compacting(env, reached, None).run(timeout), timeout)
@@ -100,7 +103,8 @@ def _settle(env: Environment) -> list[int]:
 
 
 def log_of(env: Environment) -> Log:
-    """The log of a store that is open for writing."""
+    """The log of a store that is open for writing. StoreClosed, once that has been closed."""
+    env.live()
     assert env.map.log is not None
     return env.map.log
 
@@ -116,6 +120,8 @@ class _Compacting:
     def __init__(self, env: Environment, reached: Callable[..., None],
                  exclusively: Callable[[Callable[[], Any]], Any] | None) -> None:
         self.env = env
+        self.thread = get_ident()
+        env.compactions.add(self)
         self.reached = reached
         self.exclusively = exclusively
         self.began = clocks.elapsed()
@@ -144,9 +150,10 @@ class _Compacting:
             if not self.locked(self.swap):
                 return self.outcome(self.old, self.before)
             self.reached("switched")
-            with contextlib.nullcontext() if self.exclusively is None else env.commits.writing:
-                if env.map.generation == self.old:
-                    env.map.go_over()  # C6
+            if self.exclusively is None:
+                self.leave()
+            else:
+                env.commits.run_apart(env.commits.writing, self.leave)
             with contextlib.suppress(LockTimeout):  # the next opening removes it
                 self.held += self.locked(lambda: _settle(env))
             self.reached("cleared")
@@ -166,6 +173,13 @@ class _Compacting:
                 self.feed.close()
             for file in self.kept:
                 ofd_lock.close(file)
+            env.compactions.discard(self)
+
+    def leave(self) -> None:
+        """C6. Under the writer's lock, or ``writing``. StoreClosed."""
+        self.env.live()
+        if self.env.map.generation == self.old:
+            self.env.map.go_over()
 
     def outcome(self, folder: Path, size: int) -> Compaction:
         """The figures of this compaction; ``folder`` is the generation now in force."""

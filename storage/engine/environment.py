@@ -26,7 +26,7 @@ from weakref import WeakSet, ref
 
 from .. import clocks, disk, fork_hooks
 from ..commit.commits import Commits
-from ..errors import CorruptionError, RaxlogError, StoreClosed, StoreError, TransactionError, interrupted
+from ..errors import CorruptionError, RaxlogError, StoreError, TransactionError, closed, interrupted
 from ..folder import directory
 from ..folder.store_files import StoreFiles
 from ..fork_hooks import (
@@ -46,6 +46,7 @@ from ..locks.shared_file import End, enter_as_reader, find_other_user, judge
 from ..log.checkpoint import NotAtRest
 from ..log.log import Log
 from ..notices import report
+from ..threads import outside
 from ..tree import lmdb_errors
 from ..tree.tree import Tree
 from ..trees.rax import Rax, RaxTransaction
@@ -66,6 +67,9 @@ class Attachment:
 
     def __init__(self, env: Environment) -> None:
         pass
+
+    def require_outside(self) -> None:
+        """TransactionError where this thread has been interrupted in what close() would wait for, or spoil."""
 
     def close(self) -> None:
         """Before the environment closes; again where an exception has struck that."""
@@ -104,11 +108,13 @@ class Environment:
         self.record: StoreRecord
         self.last_end: End
         self.files: StoreFiles = StoreFiles(path, self.live)
-        self.gate: ReaderGate = ReaderGate()
+        self.gate: ReaderGate = ReaderGate(path)
         self.map: StoreMap = StoreMap(path, options, self.files, self.gate, self.forget_last_commit)
         self.checked: int = -1  # the last transaction a read has found without the mark of a superseded generation
         self.commits: Commits = Commits(self)
         self._opened = self._closed = False
+        self._closing = 0  # the thread that closes
+        self.compactions: WeakSet[Any] = WeakSet()  # under way in this process
         self._attached: dict[type[Attachment], Any] = {}
         self._forked_inside = self._forked_unseen = False
         _environments.add(self)
@@ -167,6 +173,11 @@ class Environment:
             return [*_damaged_of_newest(txn)]
 
     @property
+    def is_closed(self) -> bool:
+        """Whether close() has come as far as to refuse further calls."""
+        return self._closed
+
+    @property
     def is_open(self) -> bool:
         """Whether open() has succeeded, and close() has not been called."""
         return self._opened and not self._closed
@@ -177,8 +188,9 @@ class Environment:
         if mapped is not None and not self._closed:
             return mapped
         if self._closed:
-            raise StoreClosed(f"the store {self.path} has been closed. Open it again.")
+            raise closed(self.path)
         self.require_usable()
+        outside(self.map.opening, self.path)
         with self.map.opening:
             if self.map.mapped is None and self.inherited:
                 self._open()
@@ -198,17 +210,39 @@ class Environment:
                 f"{self.path}, and cannot use that store. Fork outside of transactions, or spawn."
             )
 
+    def is_compacting(self) -> bool:
+        """Whether this thread compacts the store, and has been interrupted."""
+        here = get_ident()
+        return any(compaction.thread == here for compaction in tuple(self.compactions))
+
+    def require_outside(self) -> None:
+        """TransactionError where this thread has been interrupted in what close() would wait for, or spoil."""
+        self.commits.require_outside()
+        if self._closing == get_ident() or self.map.is_inside() or self.is_compacting():
+            raise interrupted(self.path)
+        for attached in list(self._attached.values()):
+            attached.require_outside()
+
     def close(self) -> None:
         """Wait for this process's readers and writer, flush what relaxed durability left, close.
 
-        After an exception it is called again, and ends what is left.
+        After an exception it is called again, and ends what is left. TransactionError, and nothing is closed, by what
+        has interrupted a call of the same thread that would be waited for.
         """
-        for attached in list(self._attached.values()):
-            attached.close()
-        self._closed = True
-        with self.commits.leading, self.commits.writing:
-            self.gate.shut(self._close_quietly)
+        self.require_outside()
+        try:
+            self._closing = get_ident()
+            for attached in list(self._attached.values()):
+                attached.close()
+            self._closed = True
+            self.commits.run_apart(self.commits.leading, self._close_apart)
+        finally:
+            self._closing = 0
         _environments.discard(self)
+
+    def _close_apart(self) -> None:
+        with self.commits.writing:
+            self.gate.shut(self._close_quietly, is_end=True)
 
     def _close_quietly(self) -> None:
         if self.map.log is not None and not self.readonly:
@@ -270,6 +304,8 @@ class Environment:
             self._hold(acquire_now, 0)
         self._attached = {kind: state for kind, state in self._attached.items() if state.after_fork_in_child()}
         self.commits = Commits(self)
+        self.compactions = WeakSet()
+        self._closing = 0
         self.checked = -1
         self.inherited = True
         self.map.part_from_parent(self._forked_inside)
@@ -303,25 +339,27 @@ class Environment:
         """Go over, for a read that has found the mark in ``map_read`` and has ended."""
         if self.commits.in_own_transaction():
             raise TransactionError(f"{self.path} is being compacted by this thread; read from it once that has ended")
-        with self.commits.writing:
-            if self.map.mapped is map_read:
-                self.map.go_over()
+        self.commits.run_apart(self.commits.writing, lambda: self._go_over_from(map_read))
+
+    def _go_over_from(self, map_read: Log | Tree) -> None:
+        if self.map.mapped is map_read:
+            self.map.go_over()
 
     def recover_read(self, error: lmdb_errors.Error | OSError | NotAtRest) -> None:
         """Recover from an error at the beginning of a read (a resize, a panic, no reader slot), or raise it."""
+        commits = self.commits
+        if self._closed:
+            raise closed(self.path) from error
         if isinstance(error, NotAtRest):
-            with self.commits.writing:
-                self.map.reopen()
+            commits.run_apart(commits.writing, self.map.reopen)
         elif not lmdb_errors.is_failure(error):
             raise error
-        elif isinstance(error, lmdb_errors.MapResizedError) and self.commits.in_own_transaction():
+        elif isinstance(error, lmdb_errors.MapResizedError) and commits.in_own_transaction():
             self.map.adopt_size()
-        elif isinstance(error, lmdb_errors.MapResizedError):
-            with self.commits.writing:  # what a transaction of another thread sees of LMDB would be gone
-                self.map.adopt_size()
+        elif isinstance(error, lmdb_errors.MapResizedError):  # what another thread's transaction sees would be gone
+            commits.run_apart(commits.writing, self.map.adopt_size)
         elif isinstance(error, lmdb_errors.PanicError):
-            with self.commits.writing:
-                self.map.reopen()
+            commits.run_apart(commits.writing, self.map.reopen)
         elif not isinstance(error, lmdb_errors.ReadersFullError) or not self.map.clear_readers():
             raise lmdb_errors.translate_error(self.path, error) from error
 
@@ -347,13 +385,16 @@ class Environment:
     def flush(self) -> None:
         """Force everything committed to disk; after it even a power cut loses none of it."""
         self.require_usable()
-        with lmdb_errors.translated(self.path), self.commits.leading:
-            try:
-                if not isinstance(log := self.live(), Tree):
-                    log.ring.flush()
-            except lmdb_errors.Error as error:
-                self.map.note_failure(error)
-                raise
+        with lmdb_errors.translated(self.path):
+            self.commits.run_apart(self.commits.leading, self._flush)
+
+    def _flush(self) -> None:
+        try:
+            if not isinstance(log := self.live(), Tree):
+                log.ring.flush()
+        except lmdb_errors.Error as error:
+            self.map.note_failure(error)
+            raise
 
     def moment(self, txn: Any) -> int:
         """A number for what this read sees: as no other state of the store has. LMDB's own
@@ -408,6 +449,8 @@ class GatedRead:
         self._txn.abort()
         self._env.gate.inside.discard(self._mark)
         if error is not None and lmdb_errors.is_failure(error):
+            if self._env.is_closed:
+                raise closed(self._env.path) from error
             raise lmdb_errors.translate_error(self._env.path, error) from error
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from weakref import WeakSet
 
 from .. import clocks
-from ..errors import SettingsConflict, StoreError, TransactionError
+from ..errors import SettingsConflict, StoreError
 from ..folder import directory
 from ..fork_hooks import acquire_in_time, at_fork, look, release_all
 from ..format import records
@@ -57,8 +57,8 @@ class Share:
         env = self.env
         look()  # in a forked child the lock is another
         with _registry_lock, lmdb_errors.translated(env.path):
-            if _shares_of(env) == [self] and env.commits.in_own_transaction():
-                raise TransactionError(f"{env.path} cannot be closed inside a transaction; end that first")
+            if _shares_of(env) in ([], [self]):
+                env.require_outside()
             _shares.discard(self)
             if not _shares_of(env):
                 _close(env)

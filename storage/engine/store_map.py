@@ -21,9 +21,10 @@ passing costs 0.1 µs.
 A read that copies the whole file holds ``copying`` besides: shut() waits for that however long it takes.
 
 An exception can strike between a read and its leaving. What is inside is therefore a weak reference, which
-is dead once the read is dropped; shut() takes those away. Marks of the thread that shuts are no reads under
-way, since it is here. shut() waits ten seconds at most, which no read here takes, and then goes on: LMDB's
-binding ends a read transaction that is still open, and its thread gets an error, never wrong data.
+is dead once the read is dropped; shut() takes those away. A read of the thread that shuts has been interrupted
+(by a signal's handler, or a finalizer): what would change the map under it is refused. shut() waits ten
+seconds at most, which no read here takes, and then goes on: LMDB's binding ends a read transaction that is
+still open, and its thread gets an error, never wrong data.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from .. import clocks, disk
-from ..errors import RaxlogError, ReadOnlyStore, StoreError
+from ..errors import RaxlogError, ReadOnlyStore, StoreError, interrupted
 from ..folder import directory
 from ..folder.store_files import StoreFiles
 from ..format import records
@@ -47,6 +48,7 @@ from ..format.keys import STORE_KEY
 from ..log.checkpoint import Rest
 from ..log.log import Log
 from ..log.ring import END
+from ..threads import is_owned
 from ..tree import lmdb_errors, lmdb_file
 from ..tree.lmdb_file import RESERVE
 from ..tree.tree import Tree
@@ -68,16 +70,17 @@ class Read(Protocol):
 class ReaderGate:
     """One environment's gate. ``inside`` and ``bar`` are open to readers, for speed."""
 
-    __slots__ = ("bar", "copying", "fork_locks", "forking", "inside", "shutting")
+    __slots__ = ("bar", "copying", "fork_locks", "forking", "inside", "path", "shutting")
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.reset()
 
     def reset(self) -> None:
         """Be open, with no read inside: also in a forked child."""
         self.inside: set[ref[Read]] = set()
         self.bar: threading.Lock = threading.Lock()  # held while it is shut
-        self.copying: threading.Lock = threading.Lock()  # taken inside
+        self.copying: threading.RLock = threading.RLock()  # taken inside
         self.fork_locks: list[threading.Lock] = []  # held over a fork, by the thread that forks
         self.forking: int = 0
         self.shutting: int = 0  # the thread that has shut it
@@ -89,8 +92,10 @@ class ReaderGate:
         with self.bar:
             return True
 
-    def shut(self, action: Callable[[], None]) -> None:
-        """Run ``action`` while no read is inside.
+    def shut(self, action: Callable[[], None], is_end: bool = False) -> None:
+        """Run ``action`` while no read is inside. TransactionError where this thread reads, and has been interrupted.
+
+        ``is_end``: not then, and that read gets StoreClosed.
 
         The garbage collector may end a dropped transaction between the hooks of a fork: the bar is this thread's then.
         """
@@ -100,11 +105,23 @@ class ReaderGate:
         with self.bar:
             self.shutting = threading.get_ident()
             try:
+                if not is_end:
+                    self.require_no_read()
                 self.drain(_LONGEST)
                 with self.copying:
                     action()
             finally:
                 self.shutting = 0
+
+    def is_inside(self) -> bool:
+        """Whether this thread has shut it, or copies the file, and has been interrupted."""
+        return self.shutting == threading.get_ident() or is_owned(self.copying)
+
+    def require_no_read(self) -> None:
+        """TransactionError where this thread reads, and has been interrupted."""
+        here = threading.get_ident()
+        if any(read is not None and read.thread == here for read in [mark() for mark in tuple(self.inside)]):
+            raise interrupted(self.path)
 
     def drain(self, seconds: float) -> bool:
         """Wait until no read is inside; False, and those there forgotten, if that takes too long."""
@@ -140,6 +157,11 @@ class StoreMap:
         self.mapped: Log | Tree | None = None  # what reads begin on, once it is open
         self.row: list[Any] = []  # the store's own record
         self.failed_flush: lmdb_errors.Error | None = None
+
+    def is_inside(self) -> bool:
+        """Whether this thread maps the file, keeps others from it, or is at its log, and has been interrupted."""
+        log = self.log
+        return is_owned(self.opening) or self.gate.is_inside() or (log is not None and log.is_inside())
 
     def _live(self) -> Tree:
         """The tree, which is open."""

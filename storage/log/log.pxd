@@ -71,7 +71,7 @@ cdef class Log:
     cpdef tuple look(self, object raw)
     @cython.locals(applied="unsigned long long", end="unsigned long long", overlay=Overlay, seen=tuple, view=View)
     cpdef View begin(self, object begin=*)
-    cdef bint is_inside(self) except -1
+    cpdef bint is_inside(self) except -1
     cdef object require_outside(self)
     cpdef object refuse_lie(self, Py_ssize_t tries)
     @cython.locals(applied="unsigned long long", ring=Ring, txn=WriteTransaction, left=WriteTransaction)

@@ -18,7 +18,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 from ...storage.commit.commits import Call
 from ...storage.engine.environment import Environment
 from ...storage.engine.registry import Share
-from ...storage.errors import AppendsLost, ReadOnlyStore, StoreClosed, TransactionError
+from ...storage.errors import AppendsLost, ReadOnlyStore, TransactionError, closed
 from ...storage.log.transaction import WriteTransaction
 from ...storage.trees.rax import RaxTransaction
 from ..node.arguments import timeout_of
@@ -179,22 +179,25 @@ class StoreSource:
         """Group commit: durable when it returns. ``timeout``: another one than the store's."""
         if self.closed:
             self._refuse()
-        if self.buffer is not None:
-            self.buffer.flush()
+        buffer = self.buffer  # once: a close() takes it away
+        if buffer is not None:
+            buffer.flush()
         return self.env.commits.submit(operation, self.lock_timeout if timeout is None else timeout)
 
     def submit_all(self, operations: Sequence[Callable[[WriteTransaction], object]]) -> list[Call]:
         """submit() of many operations by one thread: Commits.submit_all()."""
         if self.closed:
             self._refuse()
-        if self.buffer is not None:
-            self.buffer.flush()
+        buffer = self.buffer  # once: a close() takes it away
+        if buffer is not None:
+            buffer.flush()
         return self.env.commits.submit_all(operations, self.lock_timeout)
 
     def begin(self) -> Generator[WriteTransaction, bool, None]:
         """An exclusive transaction of this thread, behind all that has been appended before: Commits.alone()."""
-        if self.buffer is not None:
-            self.buffer.flush()
+        buffer = self.buffer  # once: a close() takes it away
+        if buffer is not None:
+            buffer.flush()
         return self.env.commits.alone(self.lock_timeout)
 
     def close(self) -> None:
@@ -218,7 +221,7 @@ class StoreSource:
         self.read = self._refuse
 
     def _refuse(self) -> NoReturn:
-        raise StoreClosed(f"the store {self.env.path} has been closed. Open it again.")
+        raise closed(self.env.path)
 
 
 def _read_flushed(env: Environment) -> Read:

@@ -48,7 +48,7 @@ from ...storage import clocks
 from ...storage.commit.commits import Commits
 from ...storage.engine import compaction
 from ...storage.engine.environment import Attachment, Environment
-from ...storage.errors import AppendsLost, StoreClosed, StoreError, TransactionError, interrupted
+from ...storage.errors import AppendsLost, StoreError, TransactionError, closed, interrupted
 from ...storage.figures import Lost
 from ...storage.fork_hooks import FORK_PATIENCE, HERE, USUAL, at_exit, look, release_all
 from ...storage.log.transaction import WriteTransaction
@@ -176,7 +176,7 @@ class WriteBuffer(Attachment):
         at_exit(self._at_exit)
 
     def _begin(self) -> None:
-        self._mutex = threading.RLock()  # for _require_outside() alone: no thread enters it twice
+        self._mutex = threading.RLock()  # no thread enters it twice
         self._sleepers: list[threading.Lock] = []  # a lock for each thread that waits for a change
         self._queue: deque[threading.Lock] = deque()  # and for each append that waits; these wake one by one
         self._bell = threading.Lock()  # released to wake the background thread
@@ -223,7 +223,7 @@ class WriteBuffer(Attachment):
         """
         if HERE[0] != USUAL:
             self._env.require_usable()
-        self._require_outside()
+        self.require_outside()
         refusals = self._refusals
         ticket = None
         clock = now  # the entry's ID keeps the time before a wait
@@ -268,18 +268,19 @@ class WriteBuffer(Attachment):
             else:
                 self._read_head(name, limits, hold)
 
-    def _require_outside(self) -> None:
+    def require_outside(self) -> None:
         """TransactionError where this thread holds the mutex, and has been interrupted."""
         if self._mutex._is_owned():  # type: ignore[attr-defined]  # what Condition asks of a lock
             raise interrupted(self._env.path)
 
     def _require_others(self) -> None:
-        """TransactionError where this thread, which has been interrupted, would wait for itself.
+        """TransactionError where this thread is the buffer's, or holds what that waits for: it would wait for itself.
 
-        It is the buffer's, or at a checkpoint, for which that one may wait.
+        It has a transaction open, or has been interrupted in a commit or at a checkpoint.
         """
-        if threading.current_thread() is self._thread or self._env.commits.is_at_checkpoint():
+        if threading.current_thread() is self._thread:
             raise interrupted(self._env.path)
+        self._env.commits.require_outside()
 
     def _start_items(self, name: bytes, head: Head) -> list[AppendRun | Step]:
         """The stream's items in the batch, which has none of it so far."""
@@ -307,7 +308,7 @@ class WriteBuffer(Attachment):
         if self._failure is not None:
             raise another(self._failure)
         if self._shut:
-            raise StoreClosed(f"the store {self._env.path} has been closed. Open it again.")
+            raise closed(self._env.path)
         if self._env.commits.in_own_transaction():
             raise TransactionError(
                 "this thread has a transaction open; write through it (tx.stream(...)), or end it first"
@@ -398,7 +399,7 @@ class WriteBuffer(Attachment):
             look()
         if not (self._batch or self._in_flight or self._unreported):
             return
-        self._require_outside()
+        self.require_outside()
         self._require_others()
         wanted = -1
         while True:
@@ -421,7 +422,7 @@ class WriteBuffer(Attachment):
 
     def make_way(self) -> None:
         """End the window now: another call of this process waits to write."""
-        self._require_outside()
+        self.require_outside()
         with self._mutex:
             if self._phase == OPEN:
                 self._hurry()

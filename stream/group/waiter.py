@@ -41,8 +41,9 @@ from weakref import WeakValueDictionary
 
 from ...storage import clocks
 from ...storage.engine.environment import Attachment, Environment
-from ...storage.errors import RaxlogError, StoreClosed, TransactionError
+from ...storage.errors import RaxlogError, StoreClosed, TransactionError, closed
 from ...storage.locks.shared_file import SHARED
+from ...storage.threads import outside
 from ...storage.tree.lmdb_errors import translated
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, Waker, is_stopped, sleep, wake
@@ -120,7 +121,7 @@ class WaitQueues(Attachment):
     def __init__(self, env: Environment, safety_period: float = SAFETY_PERIOD) -> None:
         self._env = env
         self._safety_period = safety_period
-        self._mutex = threading.Lock()  # held for moments, never during a look
+        self._mutex = threading.RLock()  # held for moments, never during a look; no thread enters it twice
         self._lines: dict[Hashable, _Line] = {}
         self._arrivals = 0
         self._registered = 0  # waits begun
@@ -183,6 +184,10 @@ class WaitQueues(Attachment):
         finally:
             self.leave(waiter)
 
+    def require_outside(self) -> None:
+        """TransactionError where this thread has been interrupted as it began, or ended, a wait."""
+        outside(self._mutex, self._env.path)
+
     def close(self) -> None:
         """End the watcher; every sleeper gets StoreClosed. Environment.close() calls this."""
         with self._mutex:
@@ -202,7 +207,7 @@ class WaitQueues(Attachment):
 
     def join(self, waiter: Waiter) -> None:
         """Join the end of the line: asleep, unless it is the first. Here and below: a waiter without a thread, too."""
-        with self._mutex:
+        with outside(self._mutex, self._env.path):
             self._require_watcher()
             line = self._lines.get(waiter.key)
             if line is None:
@@ -245,7 +250,7 @@ class WaitQueues(Attachment):
 
     def watch(self) -> None:
         """Start the watcher: some milliseconds, the first time."""
-        with self._mutex:
+        with outside(self._mutex, self._env.path):
             self._require_watcher()
 
     def _require_watcher(self) -> None:
@@ -301,7 +306,7 @@ class WaitQueues(Attachment):
                 self._release(line, clocks.monotonic())
 
     def _error_closed(self) -> StoreClosed:
-        return StoreClosed(f"the store {self._env.path} has been closed. Open it again.")
+        return closed(self._env.path)
 
     # -- releasing (under the mutex) ----------------------------------------------------
 
