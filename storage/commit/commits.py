@@ -377,7 +377,7 @@ class Commits:
         """Whether this thread has been interrupted in a call that holds what a close() waits for."""
         leader = self.leader
         return (self.in_own_transaction() or self.is_apart() or is_owned(self.mutex) or self.is_at_checkpoint()
-                or (leader is not None and leader.thread == get_ident() and self.leading.locked()))
+                or (leader is not None and leader.thread == get_ident() and not leader.gone and self.leading.locked()))
 
     def require_outside(self) -> None:
         """TransactionError where this thread has a transaction open, or has been interrupted: is_inside()."""

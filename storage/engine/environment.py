@@ -113,7 +113,6 @@ class Environment:
         self.checked: int = -1  # the last transaction a read has found without the mark of a superseded generation
         self.commits: Commits = Commits(self)
         self._opened = self._closed = False
-        self._closing = 0  # the thread that closes
         self.compactions: WeakSet[Any] = WeakSet()  # under way in this process
         self._attached: dict[type[Attachment], Any] = {}
         self._forked_inside = self._forked_unseen = False
@@ -218,7 +217,7 @@ class Environment:
     def require_outside(self) -> None:
         """TransactionError where this thread has been interrupted in what close() would wait for, or spoil."""
         self.commits.require_outside()
-        if self._closing == get_ident() or self.map.is_inside() or self.is_compacting():
+        if self.map.is_inside() or self.is_compacting():
             raise interrupted(self.path)
         for attached in list(self._attached.values()):
             attached.require_outside()
@@ -230,14 +229,10 @@ class Environment:
         has interrupted a call of the same thread that would be waited for.
         """
         self.require_outside()
-        try:
-            self._closing = get_ident()
-            for attached in list(self._attached.values()):
-                attached.close()
-            self._closed = True
-            self.commits.run_apart(self.commits.leading, self._close_apart)
-        finally:
-            self._closing = 0
+        for attached in list(self._attached.values()):
+            attached.close()
+        self._closed = True
+        self.commits.run_apart(self.commits.leading, self._close_apart)
         _environments.discard(self)
 
     def _close_apart(self) -> None:
@@ -305,7 +300,6 @@ class Environment:
         self._attached = {kind: state for kind, state in self._attached.items() if state.after_fork_in_child()}
         self.commits = Commits(self)
         self.compactions = WeakSet()
-        self._closing = 0
         self.checked = -1
         self.inherited = True
         self.map.part_from_parent(self._forked_inside)

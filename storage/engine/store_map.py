@@ -115,7 +115,8 @@ class ReaderGate:
 
     def is_inside(self) -> bool:
         """Whether this thread has shut it, or copies the file, and has been interrupted."""
-        return self.shutting == threading.get_ident() or is_owned(self.copying)
+        has_shut = self.shutting == threading.get_ident() and self.bar.locked()
+        return has_shut or is_owned(self.copying)
 
     def require_no_read(self) -> None:
         """TransactionError where this thread reads, and has been interrupted."""
