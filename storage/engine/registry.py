@@ -158,9 +158,9 @@ def _shares_of(env: Environment) -> list[Share]:
 
 def _close(env: Environment) -> None:
     env.close()
-    for key, value in list(_environments.items()):
-        if value is env:
-            del _environments[key]
+    for key in list(_environments):
+        if _environments.get(key) is env:
+            _environments.pop(key, None)
 
 
 def opened(path: Path) -> Environment | None:
