@@ -73,7 +73,7 @@ class ReaderGate:
     __slots__ = ("bar", "copying", "fork_locks", "forking", "inside", "path", "shutting")
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path: Path = path
         self.reset()
 
     def reset(self) -> None:
