@@ -137,7 +137,7 @@ _ROWS = [
     ("schedules of two and three processes", "schedules", "", "{tried} orders of their steps", "0"),
 ]
 _FLIPS = """\
-Of the {tried} flips {no effect} had no effect, {told} raised an error of raxlog, {missed} made a look-up miss a key
+Of the {tried} flips {no effect} had no effect, {refused} raised an error of raxlog, {missed} made a look-up miss a key
 (check found each), and {killed} killed the process that read, or had it search forever.
 """
 

@@ -48,7 +48,7 @@ def test_every_name_of_a_public_class_is_documented_on_its_page(name: str) -> No
     shown = {one for one in dir(kind) if not one.startswith("_")}
     own = {one: next(base for base in kind.__mro__ if one in vars(base)) for one in shown}
     calls = {one: base for one, base in own.items() if base.__module__.startswith("raxlog.")  # not of int, list, dict
-             # __slots__, plain and compiled, of which the class itself tells
+             # __slots__, plain and compiled, which the docstring of the class explains
              and not isinstance(vars(base)[one], GetSetDescriptorType | MemberDescriptorType)
              and one not in getattr(kind, "_fields", ()) and one not in getattr(kind, "__dataclass_fields__", ())}
     left_out = set(re.findall(r"\w+", "".join(re.findall(r":exclude-members:(.*)", options))))

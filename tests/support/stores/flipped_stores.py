@@ -385,7 +385,7 @@ def kind_of(outcome: Outcome) -> str:
         return "wrong"
     if outcome.missed:
         return "missed"
-    return "told" if outcome.verdicts[TOLD] else "no effect"
+    return "refused" if outcome.verdicts[TOLD] else "no effect"
 
 
 def as_json(outcomes: list[Outcome]) -> str:
