@@ -19,9 +19,10 @@ from datetime import UTC, datetime
 from functools import partial
 from threading import Lock
 from typing import Any, Self
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from .errors import InvalidArgument, RaxlogError
+from .known import alive
 
 wall_ns: Callable[[], int] = time.time_ns
 monotonic: Callable[[], float] = time.monotonic
@@ -32,7 +33,7 @@ boot_ns: Callable[[], int] = _boot_ns
 sleep: Callable[[float], None] = time.sleep
 held: Clock | None = None  # by a test
 guard: Callable[[], object] = object  # raises where the clock may not be moved; the environments', once that is loaded
-followers: WeakSet[Any] = WeakSet()  # each has a method clock_moved(), by which its waits look at the clock again
+followers: set[ref[Any]] = set()  # each has a method clock_moved(), by which its waits look at the clock again
 _ahead = 0.0  # seconds by which ``monotonic`` has been moved
 _STEP = 2000  # ms
 _NEVER = -1 << 62
@@ -121,5 +122,5 @@ class Clock:
         with self._lock:
             self._ns += round(seconds * 1e6) * 1000
             _ahead += seconds
-        for follower in list(followers):
+        for follower in alive(followers):
             follower.clock_moved()

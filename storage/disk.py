@@ -8,7 +8,9 @@ import os
 from io import FileIO
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
+from weakref import ref
+
+from .known import alive
 
 FULL = {
     errno.ENOSPC: "the disk is full. Make room on it",
@@ -17,7 +19,7 @@ FULL = {
 }
 _KNOWN = (*FULL, errno.EIO, errno.EACCES, errno.EROFS, errno.EAGAIN)
 
-_open: WeakSet[FileIO] = WeakSet()
+_open: set[ref[FileIO]] = set()
 
 
 class ErrorsIgnored(contextlib.suppress):
@@ -33,13 +35,13 @@ class ErrorsIgnored(contextlib.suppress):
 def open_file(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> FileIO:
     """A file that closes itself once it is dropped, whatever exception comes, and in a forked child. OSError."""
     file = FileIO(path, opener=lambda path, _: os.open(path, flags | os.O_CLOEXEC, 0o666))
-    _open.add(file)
+    _open.add(ref(file, _open.discard))
     return file
 
 
 def close_inherited() -> None:
     """In a forked child: close all files of the parent, whose locks would live on with them."""
-    for file in list(_open):
+    for file in alive(_open):
         file.close()
 
 

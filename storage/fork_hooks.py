@@ -20,9 +20,10 @@ from collections.abc import Callable
 from operator import methodcaller
 from threading import Lock, RLock
 from typing import TypeVar
-from weakref import WeakSet
+from weakref import ref
 
 from .errors import StoreError
+from .known import alive
 
 T = TypeVar("T")
 
@@ -104,11 +105,11 @@ def at_exit(end: Callable[[], object]) -> None:
     atexit.register(look)
 
 
-def forget_in_child(known: WeakSet[T], forget: Callable[[T], None]) -> None:
+def forget_in_child(known: set[ref[T]], forget: Callable[[T], None]) -> None:
     """Call ``forget`` in a forked child with each object that is known then."""
 
     def after_in_child() -> None:
-        for each in list(known):
+        for each in alive(known):
             forget(each)
 
     at_fork(after_in_child=after_in_child)

@@ -21,9 +21,9 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NoReturn
+from weakref import ref
 
 from ...storage import clocks
 from ...storage.errors import CorruptionError, StoreClosed, StoreError, closed
@@ -65,8 +65,8 @@ class Dispatcher:
         self._channels: dict[tuple[bytes, bytes], dict[LiveInbox[Any], int]] = {}
         self._durables: dict[Inbox[Any], tuple[Condition, float]] = {}
         self._inboxes: set[Inbox[Any]] = set()
-        _all.add(self)
-        clocks.followers.add(self)
+        _all.add(ref(self, _all.discard))
+        clocks.followers.add(ref(self, clocks.followers.discard))
 
     @property
     def owner(self) -> int:
@@ -336,5 +336,5 @@ _Delivery = tuple[int, LiveMessage, bytes | None, "_Listeners"]
 _Listeners = list[tuple[LiveInbox[Any], int]]  # listeners, each with the number of its first message
 _NONE = (None, 0)
 _RING = Condition(lambda txn: ring.position(txn)[0])
-_all: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+_all: set[ref[Dispatcher]] = set()
 forget_in_child(_all, Dispatcher.forget)

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from threading import get_ident
 from typing import Any
-from weakref import WeakSet
+from weakref import ref
 
 from ...storage.errors import InvalidArgument
 from ...storage.figures import Figures
@@ -376,7 +376,7 @@ class Cache:
         # count is lost, and no lock is needed. A thread that gets the number of one that has ended counts on.
         self._tallies: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         self._epoch = _Epoch(_NEVER, max_entries, max_fanout)
-        _caches.add(self)
+        _caches.add(ref(self, _caches.discard))
 
     def match(self, txn: RaxTransaction, subject: str | bytes) -> Match:
         """What match() answers in this transaction; 0.6 µs if it is remembered.
@@ -463,5 +463,5 @@ class Cache:
         return found
 
 
-_caches: WeakSet[Cache] = WeakSet()
+_caches: set[ref[Cache]] = set()
 forget_in_child(_caches, Cache.after_fork)

@@ -85,6 +85,7 @@ from ..folder import directory
 from ..folder.store_files import StoreFiles  # cimport
 from ..fork_hooks import HERE, USUAL
 from ..format.binary import one_number  # cimport
+from ..known import alive
 from ..locks.shared_file import WAKE
 from ..log.checkpoint import Map
 from ..log.log import Log  # cimport
@@ -370,7 +371,7 @@ class Commits:
 
     def is_apart(self) -> bool:
         """Whether this thread has been interrupted in run_apart()."""
-        threads = [apart.thread for apart in [mark() for mark in tuple(self.apart)] if apart is not None]
+        threads = [apart.thread for apart in alive(self.apart)]
         return get_ident() in threads and (self.leading.locked() or self.writing.locked())
 
     def is_inside(self) -> bool:

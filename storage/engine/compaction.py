@@ -36,6 +36,7 @@ from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
 
 from .. import clocks, disk
 from ..crash_point import crash_point
@@ -121,7 +122,7 @@ class _Compacting:
                  exclusively: Callable[[Callable[[], Any]], Any] | None) -> None:
         self.env = env
         self.thread = get_ident()
-        env.compactions.add(self)
+        env.compactions.add(ref(self, env.compactions.discard))
         self.reached = reached
         self.exclusively = exclusively
         self.began = clocks.elapsed()
@@ -173,7 +174,7 @@ class _Compacting:
                 self.feed.close()
             for file in self.kept:
                 ofd_lock.close(file)
-            env.compactions.discard(self)
+            env.compactions.discard(ref(self))
 
     def leave(self) -> None:
         """C6. Under the writer's lock, or ``writing``. StoreClosed."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
-from weakref import WeakSet, ref
+from weakref import ref
 
 from .. import clocks, disk, fork_hooks
 from ..commit.commits import Commits
@@ -42,6 +42,7 @@ from ..fork_hooks import (
 )
 from ..format import keys, records
 from ..format.keys import NAMES
+from ..known import alive
 from ..locks.shared_file import End, enter_as_reader, find_other_user, judge
 from ..log.checkpoint import NotAtRest
 from ..log.log import Log
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 _YOUNG_MS = 60_000
 _MOST_STREAMS = 100  # that are looked over
 
-_environments: WeakSet[Environment] = WeakSet()  # until they are closed
+_environments: set[ref[Environment]] = set()  # until they are closed
 
 
 class Attachment:
@@ -113,10 +114,10 @@ class Environment:
         self.checked: int = -1  # the last transaction a read has found without the mark of a superseded generation
         self.commits: Commits = Commits(self)
         self._opened = self._closed = False
-        self.compactions: WeakSet[Any] = WeakSet()  # under way in this process
+        self.compactions: set[ref[Any]] = set()  # under way in this process
         self._attached: dict[type[Attachment], Any] = {}
         self._forked_inside = self._forked_unseen = False
-        _environments.add(self)
+        _environments.add(ref(self, _environments.discard))
 
     def attached(self, kind: type[A]) -> A:
         """The state of that class, made by its first use."""
@@ -212,7 +213,7 @@ class Environment:
     def is_compacting(self) -> bool:
         """Whether this thread compacts the store, and has been interrupted."""
         here = get_ident()
-        return any(compaction.thread == here for compaction in tuple(self.compactions))
+        return any(compaction.thread == here for compaction in alive(self.compactions))
 
     def require_outside(self) -> None:
         """TransactionError where this thread has been interrupted in what close() would wait for, or spoil."""
@@ -233,7 +234,7 @@ class Environment:
             attached.close()
         self._closed = True
         self.commits.run_apart(self.commits.leading, self._close_apart)
-        _environments.discard(self)
+        _environments.discard(ref(self))
 
     def _close_apart(self) -> None:
         with self.commits.writing:
@@ -277,9 +278,9 @@ class Environment:
         self._forked_inside = not (len(gate_locks) == len(locks) and self.gate.drain(patience))
 
     def _fork_locks(self) -> list[Any]:
-        locks: list[Any] = [self.commits.writing, self.gate.bar, self.map.opening]
+        locks: list[Any] = [self.commits.writing, self.gate.turn, self.gate.bar, self.map.opening]
         if self.map.log is not None and self.map.log.checkpoints is not None:
-            locks.insert(2, self.map.log.checkpoints.making)
+            locks.insert(3, self.map.log.checkpoints.making)
         if self.commits.in_own_transaction():
             locks.remove(self.commits.writing)  # its own thread forks, and would wait for itself
         return locks
@@ -299,7 +300,7 @@ class Environment:
             self._hold(acquire_now, 0)
         self._attached = {kind: state for kind, state in self._attached.items() if state.after_fork_in_child()}
         self.commits = Commits(self)
-        self.compactions = WeakSet()
+        self.compactions = set()
         self.checked = -1
         self.inherited = True
         self.map.part_from_parent(self._forked_inside)
@@ -476,7 +477,7 @@ def _look_at(txn: RaxTransaction, name: bytes, value: bytes) -> None:
 
 def _require_alone() -> None:
     """StoreError where another process has a store of this one open: it does not see the clock that is moved here."""
-    for env in list(_environments):
+    for env in alive(_environments):
         if env.files.shared is not None and (user := find_other_user(env.files.shared)) is not None:
             raise StoreError(
                 f"{env.path} is open in another process, too ({user}), which does not see the clock that a test moves "
@@ -488,17 +489,17 @@ def _before_fork() -> None:
     if _environments:
         # The child's hook needs it. Were it imported by another thread at this moment, the child would wait for ever.
         import ctypes  # noqa: F401, PLC0415 - only a process that forks, or waits, pays for it
-    for env in list(_environments):
+    for env in alive(_environments):
         env.before_fork()
 
 
 def _after_fork_in_parent() -> None:
-    for env in list(_environments):
+    for env in alive(_environments):
         env.after_fork_in_parent()
 
 
 def _after_fork_in_child() -> None:
-    for env in list(_environments):
+    for env in alive(_environments):
         env.after_fork_in_child()
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
+from weakref import ref
 
 from .. import clocks
 from ..errors import SettingsConflict, StoreError
@@ -28,6 +28,7 @@ from ..folder import directory
 from ..fork_hooks import acquire_in_time, at_fork, look, release_all
 from ..format import records
 from ..format.keys import STORE_FORMAT, STORE_KEY
+from ..known import alive
 from ..locks.shared_file import SHARED
 from ..log.ring import APPLIED_KEY, UNUSED, create_log
 from ..tree import lmdb_errors
@@ -38,7 +39,7 @@ from .open_options import OpenOptions
 
 _environments: dict[tuple[int, int], Environment] = {}
 _registry_lock = threading.RLock()
-_shares: WeakSet[Share] = WeakSet()
+_shares: set[ref[Share]] = set()
 
 
 class Share:
@@ -59,7 +60,7 @@ class Share:
         with _registry_lock, lmdb_errors.translated(env.path):
             if _shares_of(env) in ([], [self]):
                 env.require_outside()
-            _shares.discard(self)
+            _shares.discard(ref(self))
             if not _shares_of(env):
                 _close(env)
 
@@ -109,7 +110,7 @@ def attach(path: Path, options: OpenOptions, settings: Callable[[], dict[str, ob
                 _close(env)
                 raise
         share = Share(env)
-        _shares.add(share)
+        _shares.add(ref(share, _shares.discard))
         return share
 
 
@@ -153,7 +154,7 @@ def _build(folder: Path, settings: dict[str, object], room: int) -> None:
 
 
 def _shares_of(env: Environment) -> list[Share]:
-    return [share for share in _shares if share.env is env]
+    return [share for share in alive(_shares) if share.env is env]
 
 
 def _close(env: Environment) -> None:

@@ -12,7 +12,10 @@ Reads pass the gate without a lock; resize, close and fork wait until none is op
 
     reader   inside.add ─ barred? ─ no ─ begin … end ─ inside.discard
                              └ yes: step back, wait, try again
-    shut()   take the bar ─ wait until no read is inside ─ resize, close, fork ─ give it back
+    shut()   its turn ─ take the bar ─ wait until no read is inside ─ resize, close, fork ─ give both back
+
+A reader that steps back waits for the turn, and not for the bar: the turn knows its thread, so a call that
+has interrupted its holder is refused, where it would wait for itself.
 
 A reader registers before it looks at the bar, and shut() looks for readers once it has the bar, so
 one of the two sees the other; under the interpreter's lock that needs no lock of its own, and
@@ -45,10 +48,11 @@ from ..folder import directory
 from ..folder.store_files import StoreFiles
 from ..format import records
 from ..format.keys import STORE_KEY
+from ..known import alive
 from ..log.checkpoint import Rest
 from ..log.log import Log
 from ..log.ring import END
-from ..threads import is_owned
+from ..threads import is_owned, outside
 from ..tree import lmdb_errors, lmdb_file
 from ..tree.lmdb_file import RESERVE
 from ..tree.tree import Tree
@@ -70,7 +74,7 @@ class Read(Protocol):
 class ReaderGate:
     """One environment's gate. ``inside`` and ``bar`` are open to readers, for speed."""
 
-    __slots__ = ("bar", "copying", "fork_locks", "forking", "inside", "path", "shutting")
+    __slots__ = ("bar", "copying", "fork_locks", "forking", "inside", "path", "turn")
 
     def __init__(self, path: Path) -> None:
         self.path: Path = path
@@ -79,17 +83,17 @@ class ReaderGate:
     def reset(self) -> None:
         """Be open, with no read inside: also in a forked child."""
         self.inside: set[ref[Read]] = set()
+        self.turn: threading.RLock = threading.RLock()  # of those who shut it; no thread enters it twice
         self.bar: threading.Lock = threading.Lock()  # held while it is shut
         self.copying: threading.RLock = threading.RLock()  # taken inside
         self.fork_locks: list[threading.Lock] = []  # held over a fork, by the thread that forks
         self.forking: int = 0
-        self.shutting: int = 0  # the thread that has shut it
 
     def wait(self) -> bool:
-        """Wait outside until the gate is open again. False: this thread itself has shut it, and was interrupted."""
-        if self.shutting == threading.get_ident():
+        """Wait outside until the gate is open again. False: this thread itself shuts it, and was interrupted."""
+        if is_owned(self.turn):
             return False
-        with self.bar:
+        with self.turn:
             return True
 
     def shut(self, action: Callable[[], None], is_end: bool = False) -> None:
@@ -99,29 +103,27 @@ class ReaderGate:
 
         The garbage collector may end a dropped transaction between the hooks of a fork: the bar is this thread's then.
         """
-        if self.forking == threading.get_ident() and self.bar in self.fork_locks:
+        if self._is_forking():
             action()
             return
-        with self.bar:
-            self.shutting = threading.get_ident()
-            try:
-                if not is_end:
-                    self.require_no_read()
-                self.drain(_LONGEST)
-                with self.copying:
-                    action()
-            finally:
-                self.shutting = 0
+        with outside(self.turn, self.path), self.bar:
+            if not is_end:
+                self.require_no_read()
+            self.drain(_LONGEST)
+            with self.copying:
+                action()
+
+    def _is_forking(self) -> bool:
+        return self.forking == threading.get_ident() and self.bar in self.fork_locks
 
     def is_inside(self) -> bool:
-        """Whether this thread has shut it, or copies the file, and has been interrupted."""
-        has_shut = self.shutting == threading.get_ident() and self.bar.locked()
-        return has_shut or is_owned(self.copying)
+        """Whether this thread shuts it, or copies the file, and has been interrupted."""
+        return (is_owned(self.turn) and not self._is_forking()) or is_owned(self.copying)
 
     def require_no_read(self) -> None:
         """TransactionError where this thread reads, and has been interrupted."""
         here = threading.get_ident()
-        if any(read is not None and read.thread == here for read in [mark() for mark in tuple(self.inside)]):
+        if any(read.thread == here for read in alive(self.inside)):
             raise interrupted(self.path)
 
     def drain(self, seconds: float) -> bool:
@@ -130,12 +132,12 @@ class ReaderGate:
         if inside:
             deadline = clocks.elapsed() + seconds
             here = threading.get_ident()
-            while any(read is not None and read.thread != here for read in [mark() for mark in tuple(inside)]):
+            while any(read.thread != here for read in alive(inside)):
                 if clocks.elapsed() > deadline:
                     inside.clear()
                     return False
                 clocks.sleep(_NAP)
-            for mark in tuple(inside):
+            for mark in list(inside):
                 if mark() is None:
                     inside.discard(mark)
         return True

@@ -35,6 +35,7 @@ from ..crash_point import crash_point
 from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, interrupted
 from ..folder import directory
 from ..format import records
+from ..known import alive
 from ..locks import ofd_lock
 from ..locks.writer_lock import WriterLock
 from ..notices import note, noted
@@ -153,7 +154,7 @@ class Checkpoints:
     def start(self) -> None:
         """Start the thread. It does not keep checkpoints whose log has been dropped without close()."""
         bell = self.bell
-        _tended.add(self)
+        _tended.add(weakref.ref(self, _tended.discard))
         period = -1 if self.durable else FLUSH_PERIOD
         with contextlib.suppress(RuntimeError):  # no thread can be had now: the next commit tries again
             start_new_thread(_tend, (weakref.ref(self, lambda _: wake(bell)), bell, period))
@@ -162,7 +163,7 @@ class Checkpoints:
         """Stop the thread and join it."""
         if self.forks != fork_hooks.forks:
             return
-        _tended.discard(self)
+        _tended.discard(weakref.ref(self))
         self.closed = True
         wake(self.bell)
         ended = self.tending  # None: it has not begun, and ends as it does
@@ -417,7 +418,7 @@ def is_read(folder: Path) -> bool:
         return not ofd_lock.is_free(file, _READ, 1)
 
 
-_tended: weakref.WeakSet[Checkpoints] = weakref.WeakSet()  # those with a thread
+_tended: set[weakref.ref[Checkpoints]] = set()  # those with a thread
 
 
 @noted
@@ -456,7 +457,7 @@ def _tend(reference: weakref.ref[Checkpoints], bell: threading.Lock, period: flo
 
 def _stop_all() -> None:
     """A thread that is in LMDB must not see the interpreter end."""
-    for tended in list(_tended):
+    for tended in alive(_tended):
         tended.stop()
 
 

@@ -37,13 +37,13 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from ...storage import clocks
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import RaxlogError, StoreClosed, TransactionError, closed
 from ...storage.locks.shared_file import SHARED
-from ...storage.threads import outside
+from ...storage.threads import is_owned, outside
 from ...storage.tree.lmdb_errors import translated
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, Waker, is_stopped, sleep, wake
@@ -128,7 +128,7 @@ class WaitQueues(Attachment):
         self._looked = (0, 0)  # the watcher's last look: its transaction, waits begun before it
         self._watcher: Watcher | None = None
         self._closed = False
-        clocks.followers.add(self)
+        clocks.followers.add(ref(self, clocks.followers.discard))
 
     # -- for readers --------------------------------------------------------------------
 
@@ -295,6 +295,11 @@ class WaitQueues(Attachment):
         return None if deadline is None or waiter.armed < deadline else 0.0
 
     def leave(self, waiter: Waiter) -> None:
+        """Give up the place in the line; the next one looks."""
+        if is_owned(self._mutex):  # a dropped iterator ends in another call, which keeps its lines as they are
+            if line := self._lines.get(waiter.key):
+                line.ready = True  # the watcher's next look releases the next in the line
+            return
         with self._mutex:
             line = self._lines.get(waiter.key)
             if line is None or line.waiters.pop(waiter.number, None) is None:
