@@ -35,8 +35,9 @@ FLAGS += ['-DCYTHON_SMALL_CODE=__attribute__((optimize("O0")))']  # what a modul
 # Without C types the time goes into calls of Python: what the rest of -O2 does takes long, and gains nothing there.
 LIGHT = ["-O1", "-freorder-blocks-algorithm=stc", "-finline-small-functions", "-fpartial-inlining"]
 # So these with C types, which have hardly any loop.
-CALLS = ("raxlog.storage.commit.", "raxlog.storage.folder.", "raxlog.storage.locks.", "raxlog.storage.log.",
-         "raxlog.stream.group.", "raxlog.stream.pel.pending_list")
+CALLS = ("raxlog.storage.commit.", "raxlog.storage.folder.", "raxlog.storage.format.", "raxlog.storage.locks.",
+         "raxlog.storage.log.", "raxlog.stream.entries.", "raxlog.stream.group.", "raxlog.stream.pel.",
+         "raxlog.index.subjects.")
 VALUES = ["-O3"]  # loops over values with calls within: a tenth less for five columns
 # Cython 3.3 lets go twice of an item by which the list of a comprehension cannot grow: in the function, and at its end.
 _APPEND = "    int result = PyList_Append(list, x);\n    "
