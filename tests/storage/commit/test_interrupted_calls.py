@@ -99,8 +99,9 @@ def interrupted(path: Path, durability: raxlog.Durability, called: str, interrup
         store = raxlog.open(path, durability=durability)
         stream = store.stream("q")
         stream.extend([{"n": n} for n in range(50)])
-        stream.create_group("g", start="0")
-        stream.create_group("late", start="$")
+        if not stream.groups():
+            stream.create_group("g", start="0")
+            stream.create_group("late", start="$")
         stream.group("g").read("c", count=3)
         store.flush()
         interruption = Interruption(lambda: INTERRUPTING[interrupting](store), at)
@@ -116,29 +117,39 @@ def interrupted(path: Path, durability: raxlog.Durability, called: str, interrup
 
     with Child(work) as child:
         (said,) = child.finish()
-    assert raxlog.check(path).ok
     return tuple(said)  # type: ignore[return-value]
 
 
+_counted: dict[tuple[str, str], int] = {}
+
+
+def bytecodes_of(path: Path, durability: raxlog.Durability, called: str) -> int:
+    """How many the call has that nothing interrupts."""
+    if (durability, called) not in _counted:
+        _counted[durability, called] = interrupted(path, durability, called, "close", 0)[0]
+    return _counted[durability, called]
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(12, marks=pytest.mark.storm)])
 @pytest.mark.parametrize("durability", ["commit", "buffered"])
 @pytest.mark.parametrize("interrupting", INTERRUPTING)
 def test_a_call_within_another_one_of_its_thread_is_done_or_refused_and_damages_neither(
-    tmp_path: Path, interrupting: str, durability: raxlog.Durability
+    tmp_path: Path, interrupting: str, durability: raxlog.Durability, times: int
 ) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
     outcomes: Counter[str] = Counter()
     for called in CALLED:
-        bytecodes, *_ = interrupted(tmp_path / f"{called}.rax", durability, called, interrupting, 0)
-        for at in sorted(rng.sample(range(1, bytecodes + 1), 4)):
+        bytecodes = bytecodes_of(tmp_path / f"{called}-counted.rax", durability, called)
+        for at in sorted(rng.sample(range(1, bytecodes + 1), times)):
             where = f"{interrupting} at bytecode {at} of {bytecodes} of {called}"
             print(where)
-            _, outcome, seconds, end = interrupted(
-                tmp_path / f"{called}-{at}.rax", durability, called, interrupting, at)
+            _, outcome, seconds, end = interrupted(tmp_path / f"{called}.rax", durability, called, interrupting, at)
             outcomes[outcome] += 1
             assert seconds < 10, where
             assert end == "done" or (end == "StoreClosed" and (interrupting, outcome) == ("close", "done")), where
+        assert raxlog.check(tmp_path / f"{called}.rax").ok, called
     print(dict(outcomes))
-    assert outcomes["done"] > 5
-    assert outcomes["TransactionError"] > 5
+    assert outcomes["done"] > 2
+    assert outcomes["TransactionError"] > 2
