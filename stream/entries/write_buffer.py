@@ -276,11 +276,13 @@ class WriteBuffer(Attachment):
     def _require_others(self) -> None:
         """TransactionError where this thread is the buffer's, or holds what that waits for: it would wait for itself.
 
-        It has a transaction open, or has been interrupted in a commit or at a checkpoint.
+        It has a transaction open, or has been interrupted in a commit, at a checkpoint or at the log.
         """
         if threading.current_thread() is self._thread:
             raise interrupted(self._env.path)
         self._env.commits.require_outside()
+        if self._env.map.is_inside():
+            raise interrupted(self._env.path)
 
     def _start_items(self, name: bytes, head: Head) -> list[AppendRun | Step]:
         """The stream's items in the batch, which has none of it so far."""
