@@ -42,7 +42,7 @@ import raxlog
 from children import Child
 from crowd import Crowd
 from environment_cases import cut_off_reserve
-from flipped_stores import TOLD, Flipper
+from flipped_stores import NAMED, Flipper
 from raxlog.crashtest import Errors, Interrupts, KillAt, ModeResult, PowerCut, Report, Schedules, Storm, explore
 from side_by_side import SCENARIOS
 
@@ -323,7 +323,7 @@ def flips(flipper: Flipper, where: str, many: int, seed: int) -> Outcome:
     for what, found in (("silently wrong or short", wrong), ("missed by readers and by check", unnoticed)):
         for outcome in found[:5]:
             print(f"{what}: {outcome}", flush=True)
-    assert any(outcome.verdicts[TOLD] for outcome in outcomes), "no flip did anything: the test is void"
+    assert any(outcome.verdicts[NAMED] for outcome in outcomes), "no flip did anything: the test is void"
     return Outcome(len(outcomes), len(wrong) + len(unnoticed),
                    Counter(flipped_stores.kind_of(outcome) for outcome in outcomes))
 

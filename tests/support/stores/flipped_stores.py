@@ -33,7 +33,7 @@ from raxlog.storage.format import keys
 
 Flip = int | tuple[int, int]  # a bit; or the places of two pointers, the first of which becomes as the second
 
-RIGHT, TOLD, MISSED, WRONG = "right", "told", "missed", "wrong"
+RIGHT, NAMED, MISSED, WRONG = "right", "named", "missed", "wrong"
 STREAMS: dict[bytes, dict[str, Any]] = {
     b"orders": {"node_max_entries": 6},
     b"history": {"node_max_entries": 40, "compression": "zstd"},
@@ -253,14 +253,14 @@ class Flipper:
 
     def _compare(self, found: list[Any], result: Outcome) -> None:
         if isinstance(found[0], Exception):
-            result.verdicts[TOLD] += 1
+            result.verdicts[NAMED] += 1
             return
         upset = False  # a write that was refused leaves the group as it was: what follows differs rightly
         for (needs, answer, there), (_, truth, _) in zip(found, self.truth, strict=True):
             group = needs.partition(":")[0].count("/") > 0
             if isinstance(answer, Exception) and not isinstance(truth, Exception):
                 vanished = isinstance(answer, raxlog.NoGroup | raxlog.NoStream)
-                result.verdicts[MISSED if vanished else TOLD] += 1
+                result.verdicts[MISSED if vanished else NAMED] += 1
                 upset = True
             elif answer == truth:
                 result.verdicts[RIGHT] += 1
@@ -385,7 +385,7 @@ def kind_of(outcome: Outcome) -> str:
         return "wrong"
     if outcome.missed:
         return "missed"
-    return "refused" if outcome.verdicts[TOLD] else "no effect"
+    return "refused" if outcome.verdicts[NAMED] else "no effect"
 
 
 def as_json(outcomes: list[Outcome]) -> str:
