@@ -12,6 +12,7 @@ import raxlog
 from raxlog.tools.aio import handles
 
 pytest.importorskip("mypy")
+pytestmark = pytest.mark.docs
 
 _PROGRAM = """
 import raxlog.aio

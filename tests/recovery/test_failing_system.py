@@ -54,9 +54,11 @@ def ended_threads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def calls(store: raxlog.Store, path: Path, added: list[str]) -> Iterator[tuple[str, Callable[[], object]]]:
-    """The public calls; what has been acknowledged is added to ``added``."""
+def calls(store: raxlog.Store, path: Path, turn: str, added: list[str]) -> Iterator[tuple[str, Callable[[], object]]]:
+    """The public calls, with files of this turn's own; what has been acknowledged is added to ``added``."""
     stream, group = store.stream("q"), store.stream("q").group("g")
+    to, first = path.with_name(turn), path.with_name("first")
+    to.mkdir()
 
     def append(size: int) -> None:
         added.append(str(stream.append({"x": "x" * size})))
@@ -84,21 +86,20 @@ def calls(store: raxlog.Store, path: Path, added: list[str]) -> Iterator[tuple[s
     yield "flush", store.flush
     yield "compact", store.compact
     yield "check", lambda: raxlog.check(path)
-    yield "snapshot", lambda: store.snapshot(path.with_name("snapshot"))
-    yield "increment", lambda: store.snapshot(path.with_name("more"), incremental_to=path.with_name("first"))
-    yield "restore", lambda: raxlog.restore(path.with_name("first"), path.with_name("restored"))
-    yield "verify", lambda: raxlog.verify(path.with_name("first"))
-    yield "salvage", lambda: raxlog.salvage(path, path.with_name("salvaged"))
-    yield "open another", lambda: raxlog.open(path.with_name("another")).close()
+    yield "snapshot", lambda: store.snapshot(to / "snapshot")
+    yield "increment", lambda: store.snapshot(to / "more", incremental_to=first)
+    yield "restore", lambda: raxlog.restore(first, to / "restored")
+    yield "verify", lambda: raxlog.verify(first)
+    yield "salvage", lambda: raxlog.salvage(path, to / "salvaged")
+    yield "open another", lambda: raxlog.open(to / "another").close()
     yield "close", store.close
     yield "open", lambda: raxlog.open(path).close()
     yield "open to read", lambda: raxlog.open(path, readonly=True).close()
 
 
-@pytest.mark.parametrize("number", ERRORS, ids=errno.errorcode.get)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_where_the_system_fails_each_call_ends_in_an_error_of_raxlog_and_works_again_with_it(
-    path: Path, function: str, number: int, monkeypatch: pytest.MonkeyPatch, ended_threads: list[Any],
+    path: Path, function: str, monkeypatch: pytest.MonkeyPatch, ended_threads: list[Any],
 ) -> None:
     added: list[str] = []
     wrong: list[str] = []
@@ -108,14 +109,18 @@ def test_where_the_system_fails_each_call_ends_in_an_error_of_raxlog_and_works_a
     store.stream("q").append({"x": "first"}, id="1-1")
     store.stream("q").create_group("g", start="0")
     store.snapshot(path.with_name("first"))
-    for name, call in calls(store, path, added):
-        with failing(monkeypatch, function, number):
-            try:
-                call()
-            except raxlog.RaxlogError:
-                pass
-            except BaseException as error:
-                wrong.append(f"{name}: {error!r}")
+    for number in ERRORS:
+        turn = errno.errorcode[number]
+        for name, call in calls(store, path, turn, added):
+            with failing(monkeypatch, function, number):
+                try:
+                    call()
+                except raxlog.RaxlogError:
+                    pass
+                except BaseException as error:
+                    wrong.append(f"{name}, {turn}: {error!r}")
+        store.close()
+        store = raxlog.open(path)
     store.close()
     with raxlog.open(path) as again:
         added.append(str(again.stream("q").append({"x": "last"})))

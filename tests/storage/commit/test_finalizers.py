@@ -153,7 +153,8 @@ def test_a_call_from_a_finalizer_is_done_or_refused_at_once_and_damages_nothing(
     assert raxlog.check(path).ok
 
 
-def test_finalizers_of_a_process_that_follows_another_one_damage_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [4, pytest.param(20, marks=pytest.mark.storm)])
+def test_finalizers_of_a_process_that_follows_another_one_damage_nothing(tmp_path: Path, rounds: int) -> None:
     path = tmp_path / "s.rax"
 
     def writes(say: Callable[[object], None]) -> None:
@@ -167,7 +168,7 @@ def test_finalizers_of_a_process_that_follows_another_one_damage_nothing(tmp_pat
             noted = store.stream("noted")
             interruption = Interruption(store, "append")
             seen, last = 0, None
-            for every in (5, 7, 11, 13, 17, 19) * 20:
+            for every in (5, 7, 11, 13, 17, 19) * rounds:
                 with finalizing(interruption, every):
                     for _ in range(20):
                         entries = len(store.stream("taken"))
