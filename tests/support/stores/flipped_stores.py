@@ -1,10 +1,10 @@
 """A store with one bit flipped, read in every way: by raxlog itself, and by check's walk.
 
-    sound store ── flip a bit ──> copy ── every read of the engine ──> right | told | WRONG | missed
+    sound store ── flip a bit ──> copy ── every read of the engine ──> right | named | WRONG | missed
                                        └─ check's walk, in process ──> problems
     worker (forked): one flip after the other, until one kills it; then another goes on behind it
 
-A read is *told* if it raises one of raxlog's errors, *missed* if it is a look-up of one key (or
+A read is *named* if it raises one of raxlog's errors, *missed* if it is a look-up of one key (or
 needs one: a name) that has vanished. Everything else that differs from the sound store is WRONG.
 """
 
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import lmdb
 import raxlog
@@ -30,6 +31,7 @@ from children import Child
 from moments import moment
 from raxlog.recovery.check.check import StoreWalk
 from raxlog.storage.format import keys
+from raxlog.storage.log import ring
 
 Flip = int | tuple[int, int]  # a bit; or the places of two pointers, the first of which becomes as the second
 
@@ -44,6 +46,7 @@ CONSUMERS = (b"one", b"two")
 ENTRIES = 200
 FAR = 100_000_000_000_000  # ms; nothing that is deferred to it comes
 META_BYTES = 152  # of a meta page, that hold something
+LOG = 1 << 20  # bytes of a ring without a checkpoint: the workloads of the crash tests, once loaded, have a smaller one
 FEWER = 0.32  # of these, where many flips are to be tried: enough for nodes and pages of every kind
 
 
@@ -55,7 +58,7 @@ def build(path: Path, share: float = 1.0, logged: bool = False) -> None:
     rng = random.Random(5)
     entries = int(ENTRIES * share)
     middle, late = int(100 * share), int(150 * share)
-    with raxlog.open(path, durability="relaxed", encoding=None) as store:
+    with patch.object(ring, "RING", LOG), raxlog.open(path, durability="relaxed", encoding=None) as store:
         for name, options in STREAMS.items():
             stream = store.stream(name, **options)
             ids = [f"{10 + number // 2}-{number % 2}" for number in range(entries)]
