@@ -14,7 +14,7 @@
     contention  commit and relaxed                  10 minutes and 1 minute
     fuzz        12 of 5 minutes                     an hour, beside the others at the lowest priority
     reader      one                                 10 minutes, beside the others
-    schedules   6 of 500 of each scenario           72,000 orders of the steps of two and three processes
+    schedules   6 of 500 of each scenario           50,000 different orders of the steps of two and three processes
 
 Each chunk is a process with a seed of its own, and one line of JSON in the results when it has
 ended: part, chunk, tried, failed, seconds, cpu, seed, storage, also. "storage" is the hash of the
