@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 import raxlog
-from support.stores.children import Child
+from children import Child
 
 pytestmark = pytest.mark.storm
 

@@ -27,9 +27,9 @@ from raxlog.tools.bench.cases.instructions import HANDOVER, costs_of
 
 KEPT = Path(__file__).with_suffix(".json")
 MORE = 0.03
-TIMES = 3  # of which the median counts: by the clock an ack in a store of its own takes up to 2 % less
+TIMES = 7  # of which the median counts: by the clock an ack in a store of its own takes up to 2 % less
 MEMORY = Path("/dev/shm")
-ROOM = 1 << 30  # bytes that three stores and callgrind's files have more than enough of
+ROOM = 1 << 30  # bytes that seven stores and callgrind's files have more than enough of
 
 
 def build() -> dict[str, str]:
